@@ -1,0 +1,156 @@
+"""A machine's choices: which models, where they run, how large things are. Read from `profiles/NAME.yaml`, validated, hashed.
+
+Nothing else in the package asks which machine it is on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ragkit.errors import InputError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ARMS = ("A0", "A1", "A2", "A3", "A4", "A6")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EmbedderChoice(_Part):
+    """The embedding model: `backend` in-process ("sentence-transformers") or any OpenAI-compatible server ("openai")."""
+
+    model: str
+    backend: Literal["sentence-transformers", "openai"] = "sentence-transformers"
+    base_url: str | None = None
+    batch_size: int = Field(32, ge=1)
+    timeout_seconds: float = Field(120.0, gt=0)
+
+
+class ReaderChoice(_Part):
+    """The generator: `max_new_tokens` and `context_tokens` (cap on the prompt's context) count the reader's own tokens."""
+
+    model: str
+    backend: Literal["openvino", "openai"] = "openvino"
+    base_url: str | None = None
+    max_new_tokens: int = Field(256, ge=1)
+    temperature: float = Field(0.0, ge=0)
+    context_tokens: int = Field(1600, ge=64)
+    timeout_seconds: float = Field(120.0, gt=0)
+    concurrency: int = Field(1, ge=1)
+    extra_body: dict = Field(default_factory=dict)
+
+
+class ChunkingChoice(_Part):
+    """How articles are cut; sizes count the embedder's tokens, special ones included, unless `unit` is characters."""
+
+    strategy: Literal["tokens", "headings", "recursive"] = "tokens"
+    size: int = Field(256, ge=8)
+    overlap: int = Field(32, ge=0)
+    unit: Literal["tokens", "characters"] = "tokens"
+
+
+class RetrievalChoice(_Part):
+    """How many chunks are given to the reader, and the cosine below which nothing is."""
+
+    k: int = Field(5, ge=1)
+    min_cosine: float | None = Field(0.30, ge=-1, le=1)
+
+
+class EvaluationChoice(_Part):
+    """What is measured: the frozen snapshot and tasks (paths from the repository's root), the split and the arms.
+
+    `limit` keeps the first tasks only (scale for tests); `primary` is the comparison declared before looking.
+    """
+
+    snapshot: str = "data/articles_snapshot.parquet"
+    tasks: str = "data/tasks/sda_qualitative_tasks.jsonl"
+    split: Literal["dev", "test", "all"] = "dev"
+    limit: int | None = Field(None, ge=1)
+    arms: tuple[str, ...] = ("A0", "A1", "A4", "A6")
+    primary: tuple[str, str] = ("A4", "A1")
+    seed: int = 0
+
+    @field_validator("arms", "primary")
+    @classmethod
+    def _known_arms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [arm for arm in value if arm not in ARMS]
+        if unknown:
+            raise ValueError(f"unknown arm {unknown[0]!r}: choose from {', '.join(ARMS)}")
+        return value
+
+
+class Profile(_Part):
+    """A whole profile. `digest` names its content; two files that say the same thing have the same digest."""
+
+    name: str
+    embedder: EmbedderChoice
+    reader: ReaderChoice
+    chunking: ChunkingChoice = ChunkingChoice()
+    retrieval: RetrievalChoice = RetrievalChoice()
+    evaluation: EvaluationChoice = EvaluationChoice()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Profile:
+        if self.chunking.overlap >= self.chunking.size:
+            raise ValueError(f"chunking.overlap {self.chunking.overlap} must be below chunking.size {self.chunking.size}")
+        for part in (self.embedder, self.reader):
+            if part.backend == "openai" and not part.base_url:
+                raise ValueError(f"{part.model}: the openai backend needs a base_url such as http://localhost:8000/v1")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (64 hex) over the validated content."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def profile_path(name: str | Path) -> Path:
+    """Where a profile lies: a path as given, else `profiles/NAME.yaml` of the working directory or of the repository.
+
+    Raises
+    ------
+    InputError
+        No such profile; the message lists those there are.
+    """
+    given = Path(name)
+    if given.suffix in {".yaml", ".yml"}:
+        if given.is_file():
+            return given
+        raise InputError(f"profile file {given} does not exist")
+    folders = [Path.cwd() / "profiles", REPOSITORY / "profiles"]
+    for folder in folders:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    raise InputError(f"unknown profile {str(name)!r}: choose from {', '.join(known) or 'none found'}, or give a .yaml path")
+
+
+def load_profile(profile: str | Path | Profile) -> Profile:
+    """Read and validate a profile by name or path; a `Profile` is returned as it is.
+
+    Raises
+    ------
+    InputError
+        The file is missing, is not YAML, or a value is unknown or out of range.
+    """
+    if isinstance(profile, Profile):
+        return profile
+    path = profile_path(profile)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"profile {path} is not YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"profile {path} is empty or not a mapping: give at least embedder and reader")
+    try:
+        return Profile(**{"name": path.stem, **content})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "profile"
+        raise InputError(f"profile {path.name}: {place}: {first['msg']}") from error
