@@ -1,0 +1,62 @@
+"""One question through the loop: embed, search, assemble, ask. Every hop is a plain call; nothing is kept between questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragkit.answering.citations import resolve_citations
+from ragkit.answering.prompts import REFUSAL, bare_prompt, fit_sources, grounded_prompt, is_refusal
+from ragkit.errors import InputError
+from ragkit.records import Answer
+
+if TYPE_CHECKING:
+    from ragkit.models import Embedder, Reader
+    from ragkit.retrieval import Index
+
+
+def _checked(question: str) -> str:
+    question = question.strip()
+    if not question:
+        raise InputError("the question is empty: give at least one word")
+    return question
+
+
+def answer_question(
+    question: str,
+    index: Index,
+    embedder: Embedder,
+    reader: Reader,
+    k: int = 5,
+    where: Mapping[str, Any] | None = None,
+    min_cosine: float | None = None,
+    context_tokens: int = 1600,
+) -> Answer:
+    """Answer from the index, with citations; below `min_cosine` say so and do not call the reader.
+
+    The hits of an answer refused at the threshold are those of the search without the threshold, so that the best
+    score can be shown and the threshold tuned.
+    """
+    question = _checked(question)
+    start = time.perf_counter()
+    vector = embedder.encode_queries([question])[0]
+    hits = index.search(vector, k, where=where)
+    retrieval_seconds = time.perf_counter() - start
+    passing = [hit for hit in hits if min_cosine is None or hit.cosine >= min_cosine]
+    if not passing:
+        return Answer(question, REFUSAL["en"], tuple(hits), (), (), "threshold", None, retrieval_seconds)
+    chunks, _ = fit_sources([hit.chunk for hit in passing], context_tokens, reader.count_tokens)
+    if not chunks:
+        raise InputError(f"the best chunk alone exceeds the context budget of {context_tokens} tokens: raise reader.context_tokens")
+    completion = reader.answer([grounded_prompt(question, chunks)])[0]
+    citations, unknown = resolve_citations(completion.text, chunks)
+    refused = "reader" if is_refusal(completion.text) else None
+    return Answer(question, completion.text, tuple(passing), citations, unknown, refused, completion, retrieval_seconds)
+
+
+def answer_bare(question: str, reader: Reader) -> Answer:
+    """The same question with no retrieval: what the reader says by itself."""
+    question = _checked(question)
+    completion = reader.answer([bare_prompt(question)])[0]
+    return Answer(question, completion.text, (), (), (), None, completion, 0.0)
