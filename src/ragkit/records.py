@@ -1,6 +1,6 @@
 """The plain records that flow from a snapshot to a page: frozen dataclasses, nothing else.
 
-    snapshot -> chunks -> vectors -> index -> hits -> prompt -> answer -> scores -> paired statistics -> page
+snapshot -> chunks -> vectors -> index -> hits -> prompt -> answer -> scores -> paired statistics -> page
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ def answer_question(
         return Answer(question, REFUSAL["en"], tuple(hits), (), (), "threshold", None, retrieval_seconds)
     chunks, _ = fit_sources([hit.chunk for hit in passing], context_tokens, reader.count_tokens)
     if not chunks:
-        raise InputError(f"the best chunk alone exceeds the context budget of {context_tokens} tokens: raise reader.context_tokens")
+        raise InputError(
+            f"the best chunk alone exceeds the context budget of {context_tokens} tokens: raise reader.context_tokens"
+        )
     completion = reader.answer([grounded_prompt(question, chunks)])[0]
     citations, unknown = resolve_citations(completion.text, chunks)
     refused = "reader" if is_refusal(completion.text) else None

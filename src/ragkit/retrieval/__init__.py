@@ -1,0 +1,20 @@
+"""Search: the immutable LanceDB index, its filters, and reciprocal rank fusion. It never embeds a query and never asks a reader."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragkit.retrieval.fusion import fuse
+    from ragkit.retrieval.index import Index, build_index, chunks_digest, open_index
+
+_WHERE = {"build_index": "index", "open_index": "index", "Index": "index", "chunks_digest": "index", "fuse": "fusion"}
+
+__all__ = ["Index", "build_index", "chunks_digest", "fuse", "open_index"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"ragkit.retrieval.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
