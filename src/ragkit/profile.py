@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ragkit.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ARMS = ("A0", "A1", "A2", "A3", "A4", "A6")
+ARMS = ("A0", "A1", "A4", "A6")
 
 
 class _Part(BaseModel):
@@ -129,6 +129,12 @@ def profile_path(name: str | Path) -> Path:
             return folder / f"{name}.yaml"
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     raise InputError(f"unknown profile {str(name)!r}: choose from {', '.join(known) or 'none found'}, or give a .yaml path")
+
+
+def resolve(path: str | Path) -> Path:
+    """A path of a profile as a file: as given from the working directory, else from the repository's root."""
+    given = Path(path)
+    return given if given.is_absolute() or given.exists() else REPOSITORY / given
 
 
 def load_profile(profile: str | Path | Profile) -> Profile:

@@ -46,7 +46,7 @@ def answer_question(
     passing = [hit for hit in hits if min_cosine is None or hit.cosine >= min_cosine]
     if not passing:
         return Answer(question, REFUSAL["en"], tuple(hits), (), (), "threshold", None, retrieval_seconds)
-    chunks, _ = fit_sources([hit.chunk for hit in passing], context_tokens, reader.count_tokens)
+    chunks, _, _ = fit_sources([hit.chunk for hit in passing], context_tokens, reader.count_tokens)
     if not chunks:
         raise InputError(
             f"the best chunk alone exceeds the context budget of {context_tokens} tokens: raise reader.context_tokens"

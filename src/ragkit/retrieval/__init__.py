@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragkit.retrieval.frozen import Frozen, freeze, open_frozen, profile_chunks
     from ragkit.retrieval.fusion import fuse
     from ragkit.retrieval.index import Index, build_index, chunks_digest, open_index
 
-_WHERE = {"build_index": "index", "open_index": "index", "Index": "index", "chunks_digest": "index", "fuse": "fusion"}
+_WHERE = {"build_index": "index", "open_index": "index", "Index": "index", "chunks_digest": "index", "fuse": "fusion", "Frozen": "frozen", "freeze": "frozen", "open_frozen": "frozen", "profile_chunks": "frozen"}
 
-__all__ = ["Index", "build_index", "chunks_digest", "fuse", "open_index"]
+__all__ = ["Frozen", "Index", "build_index", "chunks_digest", "freeze", "fuse", "open_frozen", "open_index", "profile_chunks"]
 
 
 def __getattr__(name: str) -> Any:
