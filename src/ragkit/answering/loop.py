@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragkit.answering.citations import resolve_citations
@@ -27,7 +27,7 @@ def answer_question(
     question: str,
     index: Index,
     embedder: Embedder,
-    reader: Reader,
+    reader: Reader | Callable[[], Reader],
     k: int = 5,
     where: Mapping[str, Any] | None = None,
     min_cosine: float | None = None,
@@ -35,10 +35,20 @@ def answer_question(
 ) -> Answer:
     """Answer from the index, with citations; below `min_cosine` say so and do not call the reader.
 
+    `reader` may be a function that opens one: it is called only when there is something to read.
     The hits of an answer refused at the threshold are those of the search without the threshold, so that the best
-    score can be shown and the threshold tuned.
+    score can be shown and the threshold tuned. Citations resolve among the chunks that fitted the budget.
+
+    Raises
+    ------
+    InputError
+        An empty question, k, `where` or `min_cosine` out of range, an index of another embedder, or a budget too small for
+        the best chunk.
     """
     question = _checked(question)
+    if min_cosine is not None and not -1.0 <= min_cosine <= 1.0:
+        raise InputError(f"min_cosine is {min_cosine}: give a number from -1 to 1")
+    index.check_embedder(embedder)
     start = time.perf_counter()
     vector = embedder.encode_queries([question])[0]
     hits = index.search(vector, k, where=where)
@@ -46,6 +56,7 @@ def answer_question(
     passing = [hit for hit in hits if min_cosine is None or hit.cosine >= min_cosine]
     if not passing:
         return Answer(question, REFUSAL["en"], tuple(hits), (), (), "threshold", None, retrieval_seconds)
+    reader = reader() if callable(reader) else reader
     chunks, _, _ = fit_sources([hit.chunk for hit in passing], context_tokens, reader.count_tokens)
     if not chunks:
         raise InputError(

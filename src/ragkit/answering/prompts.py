@@ -6,6 +6,7 @@ One template serves every arm, so that two arms differ by their context and by n
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from ragkit.records import Chunk
@@ -41,8 +42,9 @@ def template_prompt(question: str) -> Messages:
 
 def format_source(number: int, chunk: Chunk) -> str:
     """One numbered source: `[n] title (date, url)` and the chunk's text under it."""
+    # A chat template's control tokens ("<|im_end|>") would end the message from inside a source: data must stay data.
     stamp = ", ".join(part for part in ((chunk.published_at or "")[:10], chunk.url or chunk.article_id) if part)
-    return f"[{number}] {chunk.title} ({stamp})\n{chunk.text}"
+    return f"[{number}] {chunk.title} ({stamp})\n{chunk.text}".replace("<|", "< |")
 
 
 def grounded_prompt(question: str, chunks: Sequence[Chunk]) -> Messages:
@@ -54,9 +56,7 @@ def grounded_prompt(question: str, chunks: Sequence[Chunk]) -> Messages:
     ]
 
 
-def fit_sources(
-    chunks: Sequence[Chunk], budget: int, count_tokens: Callable[[str], int]
-) -> tuple[list[Chunk], int, int]:
+def fit_sources(chunks: Sequence[Chunk], budget: int, count_tokens: Callable[[str], int]) -> tuple[list[Chunk], int, int]:
     """Keep the first chunks whose formatted tokens fit `budget`; return them, how many were cut, and the tokens used.
 
     Parameters
@@ -77,9 +77,9 @@ def fit_sources(
 
 
 def _plain(text: str) -> str:
-    """Lower case, typographic apostrophes straightened, white space and citations removed."""
-    text = re.sub(r"\[\d+\]", " ", text.replace("\u2019", "'").lower())
-    return " ".join(text.split())
+    """Composed lower case, typographic apostrophes straightened, surplus white space and citations removed."""
+    straight = re.sub("[\u2018\u2019\u02bc\u00b4`]", "'", unicodedata.normalize("NFC", text).lower())
+    return " ".join(re.sub(r"\[[\d\s,;]+\]", " ", straight).split())
 
 
 def is_refusal(text: str) -> bool:

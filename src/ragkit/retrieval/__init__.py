@@ -1,4 +1,7 @@
-"""Search: the immutable LanceDB index, its filters, and reciprocal rank fusion. It never embeds a query and never asks a reader."""
+"""Search: the immutable LanceDB index, its filters, and reciprocal rank fusion.
+
+It never asks a reader, and never changes an index that is there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,17 @@ if TYPE_CHECKING:
     from ragkit.retrieval.fusion import fuse
     from ragkit.retrieval.index import Index, build_index, chunks_digest, open_index
 
-_WHERE = {"build_index": "index", "open_index": "index", "Index": "index", "chunks_digest": "index", "fuse": "fusion", "Frozen": "frozen", "freeze": "frozen", "open_frozen": "frozen", "profile_chunks": "frozen"}
+_WHERE = {
+    "build_index": "index",
+    "open_index": "index",
+    "Index": "index",
+    "chunks_digest": "index",
+    "fuse": "fusion",
+    "Frozen": "frozen",
+    "freeze": "frozen",
+    "open_frozen": "frozen",
+    "profile_chunks": "frozen",
+}
 
 __all__ = ["Frozen", "Index", "build_index", "chunks_digest", "freeze", "fuse", "open_frozen", "open_index", "profile_chunks"]
 

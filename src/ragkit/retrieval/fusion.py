@@ -20,14 +20,17 @@ def fuse(rankings: Sequence[Sequence[Id]], c: float = 60) -> list[tuple[Id, floa
     Raises
     ------
     InputError
-        `c` is not a finite number above -1, so that a rank's weight would be infinite or change sign.
+        `c` is not a finite number above -1 (a rank's weight would be infinite or change sign), or a ranking is a string.
 
     References
     ----------
-    Cormack, Clarke and Buettcher (2009), "Reciprocal rank fusion outperforms Condorcet and individual rank learning methods", SIGIR.
+    Cormack, Clarke and Buettcher (2009), "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods", SIGIR.
     """
-    if not math.isfinite(c) or c <= -1:
-        raise InputError(f"fuse: c is {c}: give a finite number above -1, 60 is usual")
+    if isinstance(c, bool) or not isinstance(c, int | float) or not math.isfinite(c) or c <= -1:
+        raise InputError(f"fuse: c is {c!r}: give a finite number above -1, 60 is usual")
+    if isinstance(rankings, str) or any(isinstance(ranking, str) for ranking in rankings):
+        raise InputError("fuse: a ranking is a string: give lists of ids, such as [['a', 'b'], ['b']]")
     shares: dict[Id, list[float]] = {}
     for ranking in rankings:
         for rank, key in enumerate(dict.fromkeys(ranking), start=1):

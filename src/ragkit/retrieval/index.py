@@ -1,27 +1,31 @@
 """The frozen index: one immutable LanceDB table per content, searched exactly. It never changes a table and never approximates.
 
-A folder holds `KEY/chunks.lance` and `KEY/manifest.json` for each index, KEY naming what it was built from, and the file CURRENT
-that names the newest. An index appears by one rename, so a reader sees a whole one or none.
+A folder holds NAME/{chunks.lance, table.sha256, manifest.json} for each index, NAME being the key of what it was built from
+(-2, -3 ... after a rebuild), and the file CURRENT that names the newest. An index appears by one rename: whole or not at all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import count, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lancedb
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from ragkit.errors import InputError, ServiceError
+from ragkit.errors import InputError, RagkitError, ServiceError
 from ragkit.records import Chunk, Hit
 from ragkit.retrieval.filters import to_sql
 
@@ -29,11 +33,14 @@ if TYPE_CHECKING:
     from ragkit.models import Embedder
 
 FORMAT = 1
-KEPT = 3  # whole indexes kept in a folder: the current one and two before it
+KEPT = 3  # whole indexes kept in a folder: the current one and two before it; journals of killed builds likewise
 PART = 256  # chunks embedded between two writes of the journal: a killed build loses at most these
 _MARGIN = 1e-4  # far above the rounding of a float32 dot product of unit vectors, so the first pass never loses a true neighbour
 _BLOCK = 1 << 24  # scores held at once by a batched search: 64 MiB of float32
 _CHUNK_FIELDS = tuple(field.name for field in fields(Chunk))
+_CHUNK_TYPES = {"start": pa.int64(), "end": pa.int64(), "text": pa.large_string()}  # the others are strings
+_values = attrgetter(*_CHUNK_FIELDS)
+_log = logging.getLogger(__name__)
 
 
 def _digest(value: Any) -> str:
@@ -42,26 +49,56 @@ def _digest(value: Any) -> str:
 
 def chunks_digest(chunks: Sequence[Chunk]) -> str:
     """SHA-256 (64 hex) over all fields of the chunks in order of their ids: the content, not the order it came in."""
-    return _digest([astuple(chunk) for chunk in sorted(chunks, key=lambda chunk: chunk.chunk_id)])
+    return _digest([_values(chunk) for chunk in sorted(chunks, key=lambda chunk: chunk.chunk_id)])
+
+
+def _files_digest(folder: Path) -> str:
+    """SHA-256 (64 hex) over the names and bytes of all files below a folder: one flipped bit changes it."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as handle:
+            total.update(f"{path.relative_to(folder).as_posix()} {hashlib.file_digest(handle, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+@contextmanager
+def _faults(what: str, remedy: str) -> Iterator[None]:
+    """Say whatever the disk, Arrow or LanceDB raises on one line: they use RuntimeError and ValueError for a damaged file."""
+    try:
+        yield
+    except RagkitError:
+        raise
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ServiceError(f"{what} ({reason}): {remedy}") from error
 
 
 class Index:
-    """One whole index, opened. Search is exact: a miss is a fact about embedding or chunking, never about approximation."""
+    """One whole index, opened. Search is exact: a miss is a fact about embedding or chunking, never about approximation.
+
+    Attributes
+    ----------
+    chunks : tuple of Chunk, in order of their ids.
+    vectors : float32, shape (n, d), read-only; row i is the unit vector of `chunks[i]`.
+    manifest : what it was built from.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        self._table = lancedb.connect(str(folder)).open_table("chunks")
-        arrow = self._table.to_arrow().sort_by("position").combine_chunks()
-        self.dimension = int(self.manifest["dimension"])
-        flat = arrow["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        self.vectors = np.ascontiguousarray(flat, dtype=np.float32).reshape(-1, self.dimension)
-        columns = [arrow[name].to_pylist() for name in _CHUNK_FIELDS]
-        self.chunks = tuple(Chunk(*values) for values in zip(*columns, strict=True))
-        if len(self.chunks) != self.manifest["chunks"]:
-            raise ServiceError(
-                f"index {folder} holds {len(self.chunks)} of {self.manifest['chunks']} chunks: rebuild it with --rebuild"
-            )
+        with _faults(f"the index in {folder.parent} cannot be read", "rebuild it with `ragkit index SOURCE --rebuild`"):
+            self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            if self.manifest["format"] != FORMAT:
+                raise ValueError(f"its format is {self.manifest['format']}, this program's is {FORMAT}")
+            if (folder / "table.sha256").read_text(encoding="utf-8") != _files_digest(folder / "chunks.lance"):
+                raise ValueError(f"{folder.name}/chunks.lance is damaged: its sha256 is not the one in table.sha256")
+            self.dimension = int(self.manifest["dimension"])
+            self._table = lancedb.connect(str(folder)).open_table("chunks")
+            arrow = self._table.to_arrow().sort_by("position").combine_chunks()
+            flat = arrow["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            self.vectors = np.ascontiguousarray(flat, dtype=np.float32).reshape(-1, self.dimension)
+            self.vectors.flags.writeable = False
+            columns = [arrow[name].to_pylist() for name in _CHUNK_FIELDS]
+            self.chunks = tuple(Chunk(*values) for values in zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -71,8 +108,8 @@ class Index:
         built, given = self.manifest["embedder"], _plain(embedder.identity)
         if built != given:
             raise InputError(
-                f"the index in {self.folder.parent} was built with another embedder ({_name(built)}, {self.dimension} dimensions; "
-                f"this one is {_name(given)}): rebuild it with this profile, or choose the profile it was built with"
+                f"the index in {self.folder.parent} was built with another embedder ({_name(built)}, {self.dimension} "
+                f"dimensions; this one is {_name(given)}): rebuild it with this profile, or choose the profile it was built with"
             )
 
     def search(
@@ -116,19 +153,26 @@ class Index:
         return found
 
     def _unit_rows(self, vectors: np.ndarray) -> np.ndarray:
-        array = np.asarray(vectors, dtype=np.float32)
+        try:
+            array = np.asarray(vectors, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"query vectors are not numbers in rows of equal length: {error}") from error
         if array.ndim != 2 or array.shape[1] != self.dimension:
             raise InputError(
-                f"query vectors of shape {array.shape}: this index ({_name(self.manifest['embedder'])}) takes (n, {self.dimension})"
+                f"query vectors of shape {array.shape}: this index takes (n, {self.dimension}), "
+                f"from {_name(self.manifest['embedder'])}"
             )
-        norms = np.linalg.norm(array.astype(np.float64), axis=1, keepdims=True)
-        if not np.isfinite(norms).all() or (norms == 0).any():
-            row = int(np.flatnonzero(~np.isfinite(norms[:, 0]) | (norms[:, 0] == 0))[0])
-            raise InputError(f"query vector {row} is zero or not finite: it has no direction, so no cosine")
-        return (array / norms).astype(np.float32)
+        largest = np.abs(array).max(axis=1, keepdims=True)
+        bad = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
+        if len(bad):
+            raise InputError(f"query vector {bad[0]} is zero or not finite: it has no direction, so no cosine")
+        array = array / largest  # so that no square overflows or vanishes
+        return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)
 
     def _positions(self, where: Mapping[str, Any]) -> np.ndarray:
-        table = self._table.search().where(to_sql(where)).select(["position"]).limit(len(self)).to_arrow()
+        predicate = to_sql(where)
+        with _faults(f"the index {self.folder} cannot be filtered", "open it again: a later build may have replaced it"):
+            table = self._table.search().where(predicate).select(["position"]).limit(len(self)).to_arrow()
         return np.sort(table["position"].to_numpy())
 
     def _best(
@@ -141,7 +185,7 @@ class Index:
         min_cosine: float | None,
     ) -> list[Hit]:
         # float32 products differ in their last bits with the shape of the batch: take all that could be among the k best,
-        # score those again row by row in float64, and only then sort, ties by id.
+        # score those again row by row in float64, and only then sort.
         if k < len(scores):
             kth = np.partition(scores, len(scores) - k)[len(scores) - k]
             candidates = np.flatnonzero(scores >= kth - _MARGIN)
@@ -149,14 +193,14 @@ class Index:
             candidates = np.arange(len(scores))
         rows = matrix[candidates].astype(np.float64)
         wide = query.astype(np.float64)
-        exact = (rows * wide).sum(axis=1) / np.sqrt((rows * rows).sum(axis=1) * (wide * wide).sum())
-        exact = np.clip(exact, -1.0, 1.0)
+        cosines = np.clip((rows * wide).sum(axis=1) / np.sqrt((rows * rows).sum(axis=1) * (wide * wide).sum()), -1.0, 1.0)
         places = candidates if positions is None else positions[candidates]
-        ranked = sorted(
-            zip(exact.tolist(), places.tolist(), strict=True), key=lambda pair: (-pair[0], self.chunks[pair[1]].chunk_id)
-        )
-        kept = [(cosine, place) for cosine, place in ranked[:k] if min_cosine is None or cosine >= min_cosine]
-        return [Hit(self.chunks[place], cosine, rank) for rank, (cosine, place) in enumerate(kept, start=1)]
+        best = np.lexsort((places, -cosines))[:k]  # ties by chunk_id, since chunks lie in that order
+        return [
+            Hit(self.chunks[places[row]], float(cosines[row]), rank)
+            for rank, row in enumerate(best, start=1)
+            if min_cosine is None or cosines[row] >= min_cosine
+        ]
 
 
 def _plain(identity: Any) -> Any:
@@ -168,12 +212,23 @@ def _name(identity: Any) -> str:
     return str(identity.get("model", identity)) if isinstance(identity, Mapping) else str(identity)
 
 
+def _newest(paths: Iterator[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+
+
 def _whole(folder: Path) -> list[Path]:
     """The whole indexes of a folder, newest first."""
-    if not folder.is_dir():
-        return []
-    whole = [path.parent for path in folder.glob("*/manifest.json") if not path.parent.name.startswith(".")]
-    return sorted(whole, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    return _newest(path.parent for path in folder.glob("*/manifest.json") if not path.parent.name.startswith("."))
+
+
+def _current(folder: Path) -> Path | None:
+    """The index that CURRENT names; where it names none, the newest whole one."""
+    whole = _whole(folder)
+    try:
+        named = folder / (folder / "CURRENT").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        named = None
+    return named if named in whole else next(iter(whole), None)
 
 
 def open_index(folder: str | Path) -> Index:
@@ -187,31 +242,30 @@ def open_index(folder: str | Path) -> Index:
         The one there is cannot be read.
     """
     folder = Path(folder)
-    whole = _whole(folder)
-    if not whole:
-        raise InputError(f"no index in {folder}: build one with `ragkit index SOURCE`")
-    try:
-        current = folder / (folder / "CURRENT").read_text(encoding="utf-8").strip()
-    except OSError:
-        current = whole[0]
-    try:
-        return Index(current if current in whole else whole[0])
-    except (OSError, ValueError, KeyError, RuntimeError, pa.ArrowException) as error:
-        if isinstance(error, InputError | ServiceError):
-            raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ServiceError(
-            f"the index in {folder} cannot be read ({reason}): rebuild it with `ragkit index SOURCE --rebuild`"
-        ) from error
+    current = _current(folder)
+    while current is not None:
+        try:
+            return Index(current)
+        except ServiceError:
+            # Builds that ended since may have put another in its place and removed this one.
+            before, current = current, _current(folder)
+            if current == before:
+                raise
+    raise InputError(f"no index in {folder}: build one with `ragkit index SOURCE`")
 
 
 def _check_chunks(chunks: Sequence[Chunk]) -> list[Chunk]:
     if not chunks:
         raise InputError("no chunks to index: the snapshot has no text")
     ordered = sorted(chunks, key=lambda chunk: chunk.chunk_id)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if before.chunk_id == after.chunk_id:
             raise InputError(f"chunk id {after.chunk_id!r} occurs twice: article ids must be unique")
+    for chunk in ordered:
+        try:
+            "".join(value for value in _values(chunk) if isinstance(value, str)).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"chunk {chunk.chunk_id!r} holds a lone surrogate: repair the text's encoding") from error
     return ordered
 
 
@@ -219,27 +273,38 @@ def _embed(chunks: list[Chunk], embedder: Embedder, journal: Path, truncate: boo
     """Embed all chunks, longest first (little padding), writing each finished part, so that a killed build resumes."""
     order = sorted(range(len(chunks)), key=lambda place: (-len(chunks[place].text), place))
     vectors = np.empty((len(chunks), embedder.dimension), dtype=np.float32)
-    bar = tqdm(total=len(chunks), desc="embed", unit="chunk", disable=None if len(chunks) > PART else True)
-    for start in range(0, len(order), PART):
-        places = order[start : start + PART]
-        file = journal / f"part-{start:09d}.npy"
-        part = _read_part(file, (len(places), embedder.dimension))
-        if part is None:
-            texts = [chunks[place].text for place in places]
-            part = embedder.encode_passages(texts, truncate=truncate)
-            norms = np.linalg.norm(part.astype(np.float64), axis=1)
-            bad = np.flatnonzero(~(np.abs(norms - 1.0) < 1e-3))
-            if len(bad):
-                raise ServiceError(
-                    f"chunk {chunks[places[bad[0]]].chunk_id!r} got a vector of norm {norms[bad[0]]:.3g}: it could never be found"
-                )
-            with (journal / "writing").open("wb") as handle:
-                np.save(handle, part)
-            os.replace(journal / "writing", file)
-        vectors[places] = part
-        bar.update(len(places))
-    bar.close()
+    with tqdm(total=len(chunks), desc="embed", unit="chunk", disable=None if len(chunks) > PART else True) as bar:
+        for start in range(0, len(order), PART):
+            places = order[start : start + PART]
+            file = journal / f"part-{start:09d}.npy"
+            part = _read_part(file, (len(places), embedder.dimension))
+            if part is None:
+                part = _embed_part([chunks[place] for place in places], embedder, truncate)
+                with _unwritable(journal.parent):
+                    with (journal / "writing").open("wb") as handle:
+                        np.save(handle, part)
+                    os.replace(journal / "writing", file)
+            vectors[places] = part
+            bar.update(len(places))
     return vectors
+
+
+def _embed_part(chunks: list[Chunk], embedder: Embedder, truncate: bool) -> np.ndarray:
+    """Unit vectors of some chunks, float32, shape (n, d)."""
+    vectors = np.asarray(embedder.encode_passages([chunk.text for chunk in chunks], truncate=truncate), dtype=np.float64)
+    if vectors.shape != (len(chunks), embedder.dimension):
+        raise ServiceError(
+            f"{_name(embedder.identity)} gave vectors of shape {vectors.shape}, not {(len(chunks), embedder.dimension)}: "
+            "the profile names another model than the one that runs"
+        )
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+    if len(bad):
+        raise ServiceError(
+            f"chunk {chunks[bad[0]].chunk_id!r} got a vector of norm {norms[bad[0], 0]:.3g} and could never be found: "
+            "look at its text and at the embedder"
+        )
+    return (vectors / norms).astype(np.float32)
 
 
 def _read_part(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
@@ -250,15 +315,75 @@ def _read_part(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
     return part if part.shape == shape else None
 
 
+@contextmanager
+def _unwritable(folder: Path) -> Iterator[None]:
+    remedy = "free space or choose another --index folder; what was embedded is kept"
+    with _faults(f"the index could not be written to {folder}", remedy):
+        yield
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make the folder and hold its lock; the kernel frees it when its holder is killed."""
+    with _unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(str(folder / ".lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            _log.warning("another build is writing to %s: waiting until it ends", folder)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _write_table(chunks: list[Chunk], vectors: np.ndarray, folder: Path) -> None:
     """Write the one table of an index in a single write, so in a single version."""
-    dimension = vectors.shape[1]
-    columns: dict[str, Any] = {name: pa.array([getattr(chunk, name) for chunk in chunks]) for name in _CHUNK_FIELDS}
-    for name in ("chunk_id", "article_id", "title", "url", "published_at", "heading", "text", "source"):
-        columns[name] = columns[name].cast(pa.large_string() if name == "text" else pa.string())
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(chunk, name) for chunk in chunks], _CHUNK_TYPES.get(name, pa.string())) for name in _CHUNK_FIELDS
+    }
     columns["position"] = pa.array(range(len(chunks)), pa.int64())
-    columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), dimension)
-    lancedb.connect(str(folder)).create_table("chunks", pa.table(columns), mode="overwrite")
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    lancedb.connect(str(folder)).create_table("chunks", pa.table(columns))
+
+
+def _write(chunks: list[Chunk], vectors: np.ndarray, manifest: Mapping[str, Any], journal: Path) -> Path:
+    """Write a whole index aside, then give it its name in one rename; an index that is there is never touched."""
+    staging = journal / "index"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        staging.mkdir()
+        _write_table(chunks, vectors, staging)
+        # Beside the manifest, not in it: LanceDB names its files at random, and the manifest is the same after every build.
+        (staging / "table.sha256").write_text(_files_digest(staging / "chunks.lance"), encoding="utf-8")
+        text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)
+        (staging / "manifest.json").write_text(text, encoding="utf-8")
+        key = manifest["key"]
+        names = (key if serial == 1 else f"{key}-{serial}" for serial in count(1))
+        target = next(path for name in names if not (path := journal.parent / name).exists())
+        os.rename(staging, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)  # a full disk needs the room
+    return target
+
+
+def _make_current(target: Path) -> None:
+    folder = target.parent
+    os.utime(target)
+    (folder / ".CURRENT").write_text(target.name, encoding="utf-8")
+    os.replace(folder / ".CURRENT", folder / "CURRENT")
+
+
+def _prune(current: Path) -> None:
+    """Remove all but the newest indexes and journals; an index goes by one rename first, so that none is ever seen in part."""
+    folder = current.parent
+    for old in [path for path in _whole(folder) if path != current][KEPT - 1 :]:
+        os.replace(old, folder / f".old-{old.name}")
+    journals = _newest(folder.glob(".building-*"))
+    for path in [*folder.glob(".old-*"), *journals[KEPT:]]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def build_index(
@@ -274,15 +399,16 @@ def build_index(
     Parameters
     ----------
     provenance : plain JSON kept in the manifest; its entry "snapshot" (the digest) is part of the index's key.
-    rebuild : build again even where it exists.
+    rebuild : build again even where it exists; the former one stays until the new one is whole.
     truncate : let the embedder cut over-long texts (only published figures do), else they raise.
 
     Raises
     ------
     InputError
-        No chunks, duplicate ids, or a chunk longer than the embedder takes.
+        No chunks, duplicate ids, text that is not Unicode, or a chunk longer than the embedder takes.
     ServiceError
-        The folder cannot be written, the disk is full, or a vector is unusable. A later call goes on where this one stopped.
+        The folder cannot be written, the disk is full, a vector is unusable, or the index that exists is damaged.
+        A later call goes on where this one stopped.
     """
     ordered = _check_chunks(chunks)
     provenance = dict(provenance or {})
@@ -295,42 +421,33 @@ def build_index(
     }
     key = _digest(content)[:24]
     folder = Path(folder)
-    target = folder / key
+
+    def built() -> list[Path]:
+        return [] if rebuild else [path for path in _whole(folder) if path.name.partition("-")[0] == key]
+
+    current = _current(folder)
+    if current in built():
+        return Index(current)  # nothing to write: works on a read-only disk and beside another build
     journal = folder / f".building-{key}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(folder / ".lock")):  # a second build waits, and then finds the first one's work
-            if rebuild or not (target / "manifest.json").is_file():
+    with _alone(folder):
+        found = built()  # a second build waited, and finds the first one's work
+        if found:
+            index = Index(found[0])
+        else:
+            with _unwritable(folder):
                 journal.mkdir(exist_ok=True)
-                vectors = _embed(ordered, embedder, journal, truncate)
-                staging = journal / "index"
-                shutil.rmtree(staging, ignore_errors=True)
-                staging.mkdir()
-                _write_table(ordered, vectors, staging)
-                manifest = {
-                    **content,
-                    "key": key,
-                    "chunks": len(ordered),
-                    "dimension": embedder.dimension,
-                    "provenance": provenance,
-                }
-                (staging / "manifest.json").write_text(
-                    json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False), encoding="utf-8"
-                )
-                if target.exists():
-                    shutil.rmtree(target)
-                os.rename(staging, target)
-                shutil.rmtree(journal)
-            os.utime(target)
-            (folder / ".CURRENT").write_text(key, encoding="utf-8")
-            os.replace(folder / ".CURRENT", folder / "CURRENT")
-            for old in [path for path in _whole(folder) if path != target][KEPT - 1 :]:
-                shutil.rmtree(old, ignore_errors=True)
-    except (OSError, RuntimeError, pa.ArrowException) as error:
-        if isinstance(error, InputError | ServiceError):
-            raise
-        reason = str(error).splitlines()[0]
-        raise ServiceError(
-            f"the index could not be written to {folder} ({reason}): free space or choose another --index folder; what was embedded is kept"
-        ) from error
-    return Index(target)
+            vectors = _embed(ordered, embedder, journal, truncate)
+            manifest = {
+                **content,
+                "key": key,
+                "chunks": len(ordered),
+                "dimension": embedder.dimension,
+                "provenance": provenance,
+            }
+            with _unwritable(folder):
+                index = Index(_write(ordered, vectors, manifest, journal))
+        with _unwritable(folder):
+            _make_current(index.folder)
+            shutil.rmtree(journal, ignore_errors=True)
+            _prune(index.folder)
+    return index
