@@ -42,7 +42,9 @@ def _gold_chunks(task: Task, chunks_by_article: Mapping[str, Sequence[Chunk]]) -
     for gold in task.golds:
         own = chunks_by_article.get(gold.article_id, ())
         if not own:
-            raise InputError(f"task {task.task_id}: gold article {gold.article_id!r} is not in the corpus: arm A6 cannot be supplied")
+            raise InputError(
+                f"task {task.task_id}: gold article {gold.article_id!r} is not in the corpus: arm A6 cannot be supplied"
+            )
         chunk = gold_chunk(gold, own)
         if chunk not in found:
             found.append(chunk)

@@ -18,16 +18,17 @@ from tqdm import tqdm
 from ragkit.errors import InputError, ServiceError
 from ragkit.evaluation.arms import ArmPrompt, arm_prompts
 from ragkit.evaluation.checking import check_answer
+from ragkit.evaluation.items import Record, write_records, write_whole
+from ragkit.evaluation.report import rag_report, retrieval_rows
 from ragkit.lab import write_timings
-from ragkit.models import open_reader
+from ragkit.models import open_embedder, open_reader
 from ragkit.profile import Profile, load_profile
-from ragkit.records import Completion
-from ragkit.retrieval.frozen import open_frozen
+from ragkit.records import Article, Completion, Task
+from ragkit.retrieval.frozen import open_frozen, profile_chunks
+from ragkit.retrieval.index import build_index
 
 if TYPE_CHECKING:
     from ragkit.models import Reader
-
-Record = dict[str, Any]
 
 
 def _sha(value: Any) -> str:
@@ -129,7 +130,9 @@ def _overlaps(start: int | None, end: int | None, low: int, high: int) -> bool:
     return start is not None and end is not None and start < high and low < end
 
 
-def run_arm(prompts: Sequence[ArmPrompt], reader: Reader, journal: Path, progress: bool = True) -> tuple[list[Record], list[float]]:
+def run_arm(
+    prompts: Sequence[ArmPrompt], reader: Reader, journal: Path, progress: bool = True
+) -> tuple[list[Record], list[float]]:
     """Put one arm's prompts to the reader and check the answers; what a killed run finished is not asked again.
 
     Parameters
@@ -155,51 +158,11 @@ def run_arm(prompts: Sequence[ArmPrompt], reader: Reader, journal: Path, progres
     return records, [completion.seconds for completion in completions if completion is not None]
 
 
-def write_records(records: Sequence[Record], file: Path) -> None:
-    """Write rows as JSON lines, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}")
-    beside.write_text("".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in records), encoding="utf-8")
-    os.replace(beside, file)
+def run_profile_arm(profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path) -> dict[str, Any]:
+    """One arm of a profile on its frozen tasks: rows to `runs/ARM.jsonl`, times to `metrics/eval_ARM.timings.json`.
 
-
-def read_records(folder: str | Path, arms: Sequence[str]) -> dict[str, list[Record]]:
-    """The stored rows of each arm of a run.
-
-    Raises
-    ------
-    InputError
-        An arm has not been run, or its file does not parse.
+    Returns the reader's identity.
     """
-    records = {}
-    for arm in arms:
-        file = Path(folder) / f"{arm}.jsonl"
-        if not file.is_file():
-            raise InputError(f"arm {arm} has no records in {folder}: run `make rerun`, or `ragkit eval --arms {arm}`")
-        try:
-            records[arm] = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        except ValueError as error:
-            raise InputError(f"{file} does not parse ({error}): run the arm again") from error
-    return records
-
-
-def paired(treated: Sequence[Record], control: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Rows of two arms on the same items, in order of task id; answerable items that both arms ran.
-
-    Raises
-    ------
-    InputError
-        The arms share no answerable item.
-    """
-    other: Mapping[str, Record] = {row["task_id"]: row for row in control}
-    pairs = [(row, other[row["task_id"]]) for row in treated if row["answerable"] and row["task_id"] in other]
-    if not pairs:
-        raise InputError("the two arms share no answerable item: nothing can be paired")
-    return sorted(pairs, key=lambda pair: pair[0]["task_id"])
-
-
-def run_profile_arm(profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path) -> None:
-    """One arm of a profile on its frozen tasks: rows to `runs/ARM.jsonl`, times to `metrics/eval_ARM.timings.json`."""
     profile = load_profile(profile)
     frozen = open_frozen(profile, artifacts)
     tasks = frozen.select(profile.evaluation.split, profile.evaluation.limit)
@@ -217,6 +180,49 @@ def run_profile_arm(profile: str | Path | Profile, arm: str, artifacts: str | Pa
     write_records(records, folder / "runs" / f"{arm}.jsonl")
     write_timings(f"eval_{arm}", timings(records, seconds), profile.name, artifacts)
     Journal(journal).forget()
+    return reader.identity
+
+
+def evaluate(
+    profile: str | Path | Profile,
+    articles: Sequence[Article],
+    tasks: Sequence[Task],
+    folder: str | Path,
+    arms: Sequence[str],
+    provenance: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Any arms on any tasks and corpus, under one folder; what an earlier call finished is not asked again.
+
+    Phase A embeds corpus and questions and closes the embedder; phase B opens the reader and runs arm after arm. Writes
+    `ARM.jsonl`, `ARM.timings.json`, `journal/`, `index/` and `rag_report.json`, and returns the report.
+
+    Raises
+    ------
+    InputError
+        No tasks, or an arm that these tasks cannot supply.
+    """
+    profile, folder = load_profile(profile), Path(folder)
+    if not tasks:
+        raise InputError("no tasks to run: the split or the limit left none")
+    with open_embedder(profile) as embedder:
+        chunks = profile_chunks(profile, articles, embedder.tokenizer)
+        index = build_index(chunks, embedder, folder / "index")
+        vectors = embedder.encode_queries([task.question for task in tasks])
+    hits = index.search_many(vectors, profile.retrieval.k)
+    records: dict[str, list[Record]] = {}
+    with open_reader(profile) as reader:
+        identity = reader.identity
+        for arm in arms:
+            prompts = arm_prompts(arm, tasks, hits, index.chunks, profile.reader.context_tokens, reader.count_tokens)
+            records[arm], seconds = run_arm(prompts, reader, folder / "journal" / f"{arm}.jsonl")
+            write_records(records[arm], folder / f"{arm}.jsonl")
+            write_whole(folder / f"{arm}.timings.json", timings(records[arm], seconds))
+    made = {**provenance, "profile": profile.digest, "reader": identity, "index": index.manifest["key"]}
+    report = rag_report(
+        records, retrieval_rows(tasks, hits, profile.retrieval.k), profile.retrieval.k, profile.evaluation.primary, made
+    )
+    write_whole(folder / "rag_report.json", report)
+    return report
 
 
 def timings(records: Sequence[Record], seconds: Sequence[float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ragkit.evaluation.experiment import Record, paired
+from ragkit.evaluation.items import Record, paired
 from ragkit.evaluation.metrics import dedupe, hit_at_k, recall_at_k, reciprocal_rank
 from ragkit.evaluation.statistics import PairedBinary, bca_interval, paired_binary, wilson_interval
 from ragkit.records import Hit, Task
@@ -90,7 +90,10 @@ def retrieval_rows(tasks: Sequence[Task], hits: Sequence[Sequence[Hit]], k: int)
         articles = dedupe([hit.chunk.article_id for hit in found])
         relevant = {gold.article_id for gold in task.golds}
         span_hit = [
-            any(g.article_id == h.chunk.article_id and (g.start or 0) < h.chunk.end and h.chunk.start < (g.end or 0) for g in task.golds)
+            any(
+                g.article_id == h.chunk.article_id and (g.start or 0) < h.chunk.end and h.chunk.start < (g.end or 0)
+                for g in task.golds
+            )
             for h in found[:k]
         ]
         rows.append(
@@ -132,9 +135,7 @@ def rag_report(
     provenance : what was run on what: digests, split, reader, embedder.
     """
     wanted = dict.fromkeys([primary, ("A4", "A1"), ("A4", "A0"), ("A6", "A4"), ("A1", "A0")])
-    comparisons = {
-        f"{a}-{b}": compare(records[a], records[b], seed)[1] for a, b in wanted if a in records and b in records
-    }
+    comparisons = {f"{a}-{b}": compare(records[a], records[b], seed)[1] for a, b in wanted if a in records and b in records}
     names = {"A0": "parametric", "A1": "template", "A4": "rag", "A6": "oracle"}
     end_task: dict[str, Any] = {names[arm]: accuracy(rows)["rate"] for arm, rows in records.items()}
     for suffix, key in (("", "A4-A0"), ("_template", "A4-A1")):

@@ -1,7 +1,7 @@
 """The frozen index of a profile: built once from the frozen snapshot, with the tasks' query vectors beside it.
 
-Phase A of the time-shared plan: the embedder works alone, everything that needs it is written, and it is closed. Later stages read
-what was written here and open no embedder, unless the (uncommitted) table is gone and has to be built again.
+Phase A of the time-shared plan: the embedder works alone, everything that needs it is written, and it is closed. Later stages
+read what was written here and open no embedder, unless the (uncommitted) table is gone and has to be built again.
 """
 
 from __future__ import annotations
@@ -106,10 +106,14 @@ def open_frozen(profile: str | Path | Profile, artifacts: str | Path = "artifact
         ids = json.loads((folder / "query_ids.json").read_text(encoding="utf-8"))
         vectors = np.load(folder / "query_vectors.npy")
     except OSError as error:
-        raise InputError(f"no frozen index of profile {profile.name} in {folder}: run `make rerun PROFILE={profile.name}`") from error
+        raise InputError(
+            f"no frozen index of profile {profile.name} in {folder}: run `make rerun PROFILE={profile.name}`"
+        ) from error
     tasks = read_tasks(resolve(profile.evaluation.tasks))
     if [task.task_id for task in tasks] != ids or tasks_digest(tasks) != manifest["tasks_digest"]:
-        raise InputError(f"the tasks changed since {folder / 'query_vectors.npy'} was written: run the stage index@{profile.name} again")
+        raise InputError(
+            f"the tasks changed since {folder / 'query_vectors.npy'} was written: run the stage index@{profile.name} again"
+        )
     try:
         index = open_index(folder / "space_rag.lance")
     except InputError:
@@ -118,5 +122,7 @@ def open_frozen(profile: str | Path | Profile, artifacts: str | Path = "artifact
         with open_embedder(profile) as embedder:
             index = _build(profile, embedder, folder)
         if index.manifest["key"] != manifest["key"]:
-            raise InputError(f"the corpus or the embedder changed since {folder / 'index.json'}: run the stage index@{profile.name} again")
+            raise InputError(
+                f"the corpus or the embedder changed since {folder / 'index.json'}: run the stage index@{profile.name} again"
+            )
     return Frozen(tasks, vectors, index)
