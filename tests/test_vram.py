@@ -103,7 +103,7 @@ class TestWeights:
         ],
     )
     def test_each_format_by_hand(self, dtype, by_hand):
-        """Four matrices of 589,824 elements together: 512 x 256, 256 x 256, 1024 x 256, 256 x 512; at most 12 tensors are rounded up."""
+        """Matrices of 512 x 256, 256 x 256, 1024 x 256 and 256 x 512: 589,824 elements; at most 12 tensors are rounded up."""
         spec = ModelSpec.from_config(TINY)
         assert 0 <= weight_parts(spec, dtype)["linear layers"] - by_hand < 16 * 512
 
