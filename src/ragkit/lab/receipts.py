@@ -95,7 +95,7 @@ def write_receipt(
     used : objects
         Embedders, readers, or anything else with an ``identity`` mapping.
     record : mapping, optional
-        What another process (a notebook's kernel) says about itself, in the form of `record_of_this_process`; this one by default.
+        What another process (a notebook's kernel) says about itself, as `record_of_this_process` does; this one by default.
     root : Path, optional
         Paths are written from here; the working directory by default.
 
@@ -142,7 +142,7 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def machine() -> dict[str, Any]:
-    """What this machine is: ``cpu``, ``logical_cores`` (those this process may use), ``memory_gib``, ``gpu``, ``system``, ``python``.
+    """What this machine is: ``cpu``, ``logical_cores`` (usable by this process), ``memory_gib``, ``gpu``, ``system``, ``python``.
 
     ``gpu`` is None where no driver answers, else its ``name``, ``memory_mib`` and ``driver``.
     """

@@ -10,6 +10,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from nbformat import NotebookNode
 
 import ragkit
@@ -49,9 +51,9 @@ def run_notebook(
 ) -> Path:
     """Execute ``notebooks/NN_name.py`` with papermill and keep what it leaves, if it ends well.
 
-    The kernel is this interpreter, works in the folder above ``notebooks/`` and dies with this process. The parameters ``profile``
-    and ``artifacts`` are passed on where the notebook declares them. A value that equals the notebook's default is not injected,
-    so that the default profile's page shows the source and nothing else.
+    The kernel is this interpreter, works in the folder above ``notebooks/`` and dies with this process. The parameters
+    ``profile`` and ``artifacts`` are passed on where the notebook declares them. A value that equals the notebook's default
+    is not injected, so that the default profile's page shows the source and nothing else.
 
     Parameters
     ----------
@@ -219,7 +221,8 @@ def _execute(
     failed = work / f"{profile.name}-{name}.failed.ipynb"
     try:
         work.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=work, prefix=f"{name}-")
+        _sweep(work)
+        scratch = tempfile.TemporaryDirectory(dir=work, prefix=f"run-{os.getpid()}-")
     except OSError as error:
         raise ServiceError(f"cannot write {work}: {error.strerror}; a run needs a writable repository") from error
     with scratch as place:
@@ -253,6 +256,14 @@ def _execute(
         return executed, json.loads(record.read_text(encoding="utf-8"))
 
 
+def _sweep(work: Path) -> None:
+    # A killed run could not tidy up after itself.
+    for left in work.glob("run-*-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _watched(notebook: NotebookNode, root: Path, record: Path) -> NotebookNode:
     # Two cells of ours around the notebook; they are taken out again before anything is kept.
     first = f"from ragkit.lab.receipts import begin_recording as _begin; _begin({str(root)!r}); del _begin"
@@ -268,6 +279,7 @@ def _is_ours(cell: NotebookNode) -> bool:
 
 
 def _kernel_manager(name: str, place: str) -> type:
+    import zmq
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
@@ -283,6 +295,9 @@ def _kernel_manager(name: str, place: str) -> type:
 
     class ThisInterpreter(AsyncKernelManager):
         """Starts the running interpreter, whatever kernels called python3 the user has installed."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(transport_encryption="auto" if zmq.has("curve") else "disabled", **options)
 
         @property
         def kernel_spec(self) -> KernelSpec:
