@@ -402,7 +402,9 @@ def test_what_cuda_sees_of_a_card():
 
 def test_the_sampler_rules_the_activation_peak_of_many_sequences(qwen):
     """A public log of 1024 sequences over 151,936 words reports 5.56 GiB."""
-    assert activation_interval(qwen, 1024)[1] / GIB == pytest.approx(5.56, rel=0.01)
+    assert activation_interval(qwen, 1024, 1)[1] / GIB == pytest.approx(5.56, rel=0.01)
+    batch = 2 * 2048 * (3 * 12288 + 2 * 4096)
+    assert activation_interval(qwen, 1024)[1] - activation_interval(qwen, 1024, 1)[1] == batch * 2047 // 2048
     assert activation_interval(qwen, 1, 16) == (int(0.2 * GIB), int(0.5 * GIB))
 
 

@@ -458,13 +458,14 @@ def activation_interval(
 ) -> tuple[int, int]:
     """Bytes (low, high) of the activation peak: it depends on kernels and versions, so it is an interval and not a figure.
 
-    High is the largest of the usual half GiB, the torch sampler's 9.65 float32 copies of max_num_seqs × vocabulary, and one
-    layer's intermediate results over a batch of `max_num_batched_tokens`.
+    High is the larger of the usual half GiB and the sum of the torch sampler's 9.65 float32 copies of max_num_seqs × vocabulary
+    and one layer's intermediate results over a batch of `max_num_batched_tokens`. Versions that profile a whole context at once
+    go beyond it: give them that many tokens.
     """
     logits = SAMPLER_COPIES * _whole("max_num_seqs", max_num_seqs) * spec.vocab_size * 4 if sampler else 0.0
     batch = 2 * _whole("max_num_batched_tokens", max_num_batched_tokens) * (3 * spec.intermediate_size + 2 * spec.hidden_size)
     low, usual = (int(gib * GIB) for gib in ACTIVATION_GIB)
-    return low, max(usual, int(logits), batch)
+    return low, max(usual, int(logits) + batch)
 
 
 def card_gib_from_marketing(gigabytes: int) -> tuple[float, float]:
