@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
 from ragkit.models.client import ServerClient
+from ragkit.models.text import is_unicode
 from ragkit.models.weights import ModelEntry, ensure, model_entry
 from ragkit.profile import EmbedderChoice, Profile, load_profile
 
@@ -153,7 +154,7 @@ class Embedder:
         try:
             return [len(e) for group in _groups(texts, 1024) for e in self.tokenizer.encode_batch_fast(group)]
         except (TypeError, UnicodeEncodeError) as error:
-            place = next((place for place, text in enumerate(texts) if not _is_unicode(text)), 0)
+            place = next((place for place, text in enumerate(texts) if not is_unicode(text)), 0)
             raise InputError(f"text {place} is not valid Unicode (a lone surrogate): repair its encoding") from error
 
     def _cut(self, text: str) -> str:
@@ -219,7 +220,9 @@ class _InProcess:
         import torch
         from sentence_transformers import SentenceTransformer
 
-        self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float32})
+        with _no_bars():
+            single = {"dtype": torch.float32}
+            self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs=single)
         self._batch_size = choice.batch_size
 
     def vectors(self, texts: list[str]) -> Vectors:
@@ -286,14 +289,6 @@ def _prefixed(text: object, prefix: str, place: int) -> str:
     if not isinstance(text, str):
         raise InputError(f"text {place} is a {type(text).__name__}: give strings")
     return prefix + text
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _groups(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
 from ragkit.models.client import ServerClient
+from ragkit.models.text import is_unicode
 from ragkit.models.weights import ModelEntry, ensure, find_model, model_entry
 from ragkit.profile import Profile, ReaderChoice, load_profile
 from ragkit.records import Completion
@@ -198,8 +199,8 @@ class _InProcess:
         room = self._entry.max_tokens - self._config.max_new_tokens
         if prompt_tokens > room:
             raise InputError(
-                f"prompt of {prompt_tokens} tokens and an answer of {self._config.max_new_tokens} exceed the {self._entry.max_tokens} "
-                f"of {self._entry.name}: give less context"
+                f"prompt of {prompt_tokens} tokens and an answer of {self._config.max_new_tokens} exceed {self._entry.name}'s "
+                f"{self._entry.max_tokens}: give less context"
             )
         result = self._pipeline.generate(tokens, self._config)
         generated = result.tokens[0]
@@ -288,17 +289,15 @@ class _Served:
 
 def _as_chat(prompt: Prompt, place: int) -> list[dict[str, str]]:
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    whole = (
-        isinstance(chat, list)
-        and chat
-        and all(
-            isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
-            for message in chat
-        )
-    )
-    if not whole:
+    if not (isinstance(chat, list) and chat and all(_is_message(message) for message in chat)):
         raise InputError(f'prompt {place} is neither a string nor a list of {{"role": ..., "content": ...}}')
+    if not all(is_unicode(message["content"]) for message in chat):
+        raise InputError(f"prompt {place} is not valid Unicode (a lone surrogate): repair its encoding")
     return chat
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
 
 
 def _without_thought(text: str) -> str:

