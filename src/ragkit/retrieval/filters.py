@@ -16,8 +16,8 @@ _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ].+)?)?)?")
 def _literal(field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"filter on {field}: {value!r} is not a string: give strings, dates as '2024-07-01'")
-    if "\x00" in value:
-        raise InputError(f"filter on {field}: the value {value!r} holds a null byte: remove it")
+    if re.search("[\x00\ud800-\udfff]", value):
+        raise InputError(f"filter on {field}: the value {value!r} holds a null byte or a lone surrogate: remove it")
     if field == "published_at" and not _DATE.fullmatch(value):
         raise InputError(f"filter on {field}: {value!r} is not an ISO 8601 date: write 2024, 2024-07 or 2024-07-01")
     return "'" + value.replace("'", "''") + "'"

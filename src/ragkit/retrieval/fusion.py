@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from numbers import Real
 from typing import TypeVar
 
 from ragkit.errors import InputError
 
-Id = TypeVar("Id", bound=Hashable)
+Id = TypeVar("Id", str, int)
 
 
 def fuse(rankings: Sequence[Sequence[Id]], c: float = 60) -> list[tuple[Id, float]]:
@@ -27,7 +28,7 @@ def fuse(rankings: Sequence[Sequence[Id]], c: float = 60) -> list[tuple[Id, floa
     Cormack, Clarke and Buettcher (2009), "Reciprocal rank fusion outperforms Condorcet and individual rank learning
     methods", SIGIR.
     """
-    if isinstance(c, bool) or not isinstance(c, int | float) or not math.isfinite(c) or c <= -1:
+    if isinstance(c, bool) or not isinstance(c, Real) or not math.isfinite(c) or c <= -1:
         raise InputError(f"fuse: c is {c!r}: give a finite number above -1, 60 is usual")
     if isinstance(rankings, str) or any(isinstance(ranking, str) for ranking in rankings):
         raise InputError("fuse: a ranking is a string: give lists of ids, such as [['a', 'b'], ['b']]")
@@ -37,4 +38,4 @@ def fuse(rankings: Sequence[Sequence[Id]], c: float = 60) -> list[tuple[Id, floa
             shares.setdefault(key, []).append(1.0 / (c + rank))
     # fsum is exact, so that a score does not depend on the order in which lists are given.
     scored = [(key, math.fsum(parts)) for key, parts in shares.items()]
-    return sorted(scored, key=lambda pair: (-pair[1], str(pair[0])))
+    return sorted(scored, key=lambda pair: (-pair[1], pair[0]))

@@ -447,7 +447,7 @@ def build_index(
             with _unwritable(folder):
                 index = Index(_write(ordered, vectors, manifest, journal))
         with _unwritable(folder):
+            shutil.rmtree(journal, ignore_errors=True)  # first: what is current leaves nothing behind, wherever a kill falls
             _make_current(index.folder)
-            shutil.rmtree(journal, ignore_errors=True)
             _prune(index.folder)
     return index
