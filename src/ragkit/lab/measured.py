@@ -54,9 +54,9 @@ class MeasuredRole(SphinxRole):
             refwarn=True,
             refdoc=self.env.docname,
         )
-        link += nodes.inline(self.rawtext, text, classes=["measured"])
+        link += nodes.inline(self.rawtext, text)
         self.set_source_info(link)
-        return [link], []
+        return [nodes.inline(self.rawtext, "", link, classes=["measured"])], []
 
 
 class ReceiptDirective(SphinxDirective):
@@ -128,7 +128,7 @@ class ProfilesDirective(SphinxDirective):
             # A receipt of other choices under the same name is not a run of this profile.
             current = [receipt for receipt in receipts if receipt.profile["digest"] == profile.digest]
             last = max((receipt.started for receipt in current), default="")
-            state = f"{len(current)} runs, the last on {last[:10]}" if current else NOT_RUN
+            state = f"{len(current)} run{'s' * (len(current) > 1)}, the last on {last[:10]}" if current else NOT_RUN
             rows.append((profile.name, profile.embedder.model, profile.reader.model, state))
         return [_table(("Profile", "Embedder", "Reader", "Measured"), rows)]
 

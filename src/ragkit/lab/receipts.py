@@ -113,7 +113,9 @@ def write_receipt(
         profile={"name": chosen.name, "digest": chosen.digest},
         notebook={"path": _shown(notebook, root), "sha256": digest_of(notebook)} if notebook else None,
         package=seen["package"],
-        data={_shown(path, root): digest_of(path) for path in sorted({*map(Path, data), *map(Path, seen.get("data", ()))})},
+        data={
+            _shown(path, root): digest_of(root / path) for path in sorted({*map(Path, data), *map(Path, seen.get("data", ()))})
+        },
         constraints=digest_of(lock) if lock.is_file() else None,
         libraries=seen["libraries"],
         models={**seen.get("models", {}), **identities(used)},

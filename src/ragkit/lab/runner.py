@@ -293,6 +293,8 @@ def _kernel_manager(name: str, place: str) -> type:
         "PYTHONPATH": os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH")) if part),
     }
 
+    quiet = ["--log-level=CRITICAL"]  # the interrupt that ends a kernel is no error of the run
+
     class ThisInterpreter(AsyncKernelManager):
         """Starts the running interpreter, whatever kernels called python3 the user has installed."""
 
@@ -301,7 +303,7 @@ def _kernel_manager(name: str, place: str) -> type:
 
         @property
         def kernel_spec(self) -> KernelSpec:
-            return KernelSpec(**get_kernel_dict(), env=environment)
+            return KernelSpec(**get_kernel_dict(extra_arguments=quiet), env=environment)
 
     return ThisInterpreter
 
