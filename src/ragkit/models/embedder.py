@@ -25,7 +25,6 @@ from ragkit.profile import EmbedderChoice, Profile, load_profile
 
 Vectors = NDArray[np.float32]
 _LONG_WORK = 500
-_GROUP = 8
 
 
 class _Engine(Protocol):
@@ -141,11 +140,11 @@ class Embedder:
         self.truncated += len(too_long)
 
         vectors = np.empty((len(prefixed), self.dimension), dtype=np.float32)
-        # Neighbours of like length pad least, as in SentenceTransformer.encode; groups of batches keep the bar moving.
+        # Batches of like length pad least; sorting by tokens, not by characters as SentenceTransformer.encode does, pays for the count.
         order = sorted(range(len(prefixed)), key=lambda place: -lengths[place])
         show = len(prefixed) > _LONG_WORK if progress is None else progress
         with tqdm(total=len(prefixed), unit="text", desc="embedding", disable=not show, leave=False) as bar:
-            for group in _groups(order, self._batch_size * _GROUP):
+            for group in _groups(order, self._batch_size):
                 vectors[group] = self._unit(self._engine.vectors([prefixed[place] for place in group]), group)
                 bar.update(len(group))
         return vectors
