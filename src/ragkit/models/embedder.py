@@ -140,7 +140,7 @@ class Embedder:
         self.truncated += len(too_long)
 
         vectors = np.empty((len(prefixed), self.dimension), dtype=np.float32)
-        # Batches of like length pad least; sorting by tokens, not by characters as SentenceTransformer.encode does, pays for the count.
+        # Batches of like length pad least; sorted by tokens they pad less than by characters, which pays for the counting.
         order = sorted(range(len(prefixed)), key=lambda place: -lengths[place])
         show = len(prefixed) > _LONG_WORK if progress is None else progress
         with tqdm(total=len(prefixed), unit="text", desc="embedding", disable=not show, leave=False) as bar:
