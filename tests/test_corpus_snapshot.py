@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragkit.corpus import Snapshot, read_snapshot, snapshot_digest, write_snapshot
@@ -180,6 +180,7 @@ def test_fields_do_not_run_into_one_another_in_the_digest():
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 
 
+@settings(deadline=None)
 @given(st.lists(st.fixed_dictionaries({"id": words, "title": words, "text": words}), min_size=1, max_size=6))
 def test_any_unicode_survives_and_reads_the_same_from_parquet_and_jsonl(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("any")

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragkit.corpus import check_tasks, chunk_article, gold_chunk, read_tasks, tasks_digest
@@ -197,6 +197,7 @@ def test_two_golds_two_chunks_and_a_gold_without_a_span():
     assert "3.5 minutes" in found.text
 
 
+@settings(deadline=None)
 @given(st.integers(0, 90), st.integers(1, 40))
 def test_the_gold_chunk_is_the_brute_force_best(start, length):
     chunks = chunk_article(ARTICLE, None, "recursive", 30, 8, "characters")
