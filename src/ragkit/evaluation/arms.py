@@ -38,17 +38,14 @@ class ArmPrompt:
 
 
 def _gold_chunks(task: Task, chunks_by_article: Mapping[str, Sequence[Chunk]]) -> list[Chunk]:
-    found: list[Chunk] = []
-    for gold in task.golds:
-        own = chunks_by_article.get(gold.article_id, ())
-        if not own:
-            raise InputError(
-                f"task {task.task_id}: gold article {gold.article_id!r} is not in the corpus: arm A6 cannot be supplied"
-            )
-        chunk = gold_chunk(gold, own)
-        if chunk not in found:
-            found.append(chunk)
-    return found
+    own = [chunk for key in dict.fromkeys(gold.article_id for gold in task.golds) for chunk in chunks_by_article.get(key, ())]
+    found: dict[Chunk, None] = {}
+    for gold, chunk in zip(task.golds, gold_chunk(task, own), strict=True):
+        if chunk is None:
+            lacks = "holds no such span or answer" if gold.article_id in chunks_by_article else "is not in the corpus"
+            raise InputError(f"task {task.task_id}: gold article {gold.article_id!r} {lacks}: arm A6 cannot be supplied")
+        found[chunk] = None
+    return list(found)
 
 
 def arm_prompts(
