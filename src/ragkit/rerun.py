@@ -1,0 +1,111 @@
+"""Measure a whole profile again, stage by stage, and go on where an unfinished rerun stopped. DVC runs the stages.
+
+python -m ragkit.rerun cpu
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from ragkit.errors import RagkitError, ServiceError
+from ragkit.lab.processes import end_with_parent
+from ragkit.models import list_models, model_entry
+from ragkit.profile import Profile, load_profile
+
+PROFILES = Path("artifacts/profiles.yaml")
+WORK = Path(".ragkit-work")
+
+
+def downloads(profile: Profile) -> list[tuple[str, int]]:
+    """Models of a profile that have weights of their own and are not here yet: (name, bytes)."""
+    needed = {model_entry(profile.embedder.model).name}
+    if profile.reader.backend != "openai":
+        needed.add(model_entry(profile.reader.model).name)
+    return [
+        (status.name, status.bytes) for status in list_models() if status.name in needed and status.bytes and not status.present
+    ]
+
+
+def took_elsewhere(artifacts: Path = Path("artifacts")) -> dict[str, tuple[float, str]]:
+    """Seconds and machine of the stored runs, by profile: what the receipts add up to."""
+    found = {}
+    for folder in sorted(artifacts.glob("*/receipts")):
+        receipts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+        if receipts:
+            machine = receipts[-1]["machine"]
+            where = f"{machine.get('cpu')}, {machine.get('logical_cores')} cores"
+            found[folder.parent.name] = (sum(receipt["seconds"] for receipt in receipts), where)
+    return found
+
+
+def register(profile: str) -> None:
+    """Add a profile to those that `dvc.yaml` makes stages for."""
+    known = yaml.safe_load(PROFILES.read_text(encoding="utf-8"))["profiles"]
+    if profile not in known:
+        PROFILES.write_text(PROFILES.read_text(encoding="utf-8").rstrip() + f"\n  - {profile}\n", encoding="utf-8")
+
+
+def stages(profile: str) -> list[str]:
+    """Names of a profile's stages in the order of `dvc.yaml`, which is an order they can run in."""
+    listed = subprocess.run(["dvc", "stage", "list", "--name-only"], capture_output=True, text=True, check=False)
+    if listed.returncode:
+        raise ServiceError(f"dvc cannot read dvc.yaml: {listed.stderr.strip().splitlines()[-1]}")
+    names = [
+        name for name in listed.stdout.split() if name.partition("@")[2].split("-")[0] == profile or name.endswith(f"@{profile}")
+    ]
+    return ["snapshot", *names]
+
+
+def rerun(name: str) -> None:
+    """Run every stage of a profile by force, remembering which are done until all are."""
+    profile = load_profile(name)
+    register(profile.name)
+    done_file = WORK / f"rerun-{profile.name}.json"
+    done = json.loads(done_file.read_text(encoding="utf-8")) if done_file.is_file() else []
+    for model, size in downloads(profile):
+        print(f"will download {model}: {size / 1e6:,.0f} MB")
+    for other, (seconds, where) in took_elsewhere().items():
+        print(f"profile {other} took {seconds / 60:.0f} minutes on {where}")
+    names = stages(profile.name)
+    if done:
+        print(f"an unfinished rerun is going on: {len(done)} of {len(names)} stages are done")
+    for number, stage in enumerate(names, start=1):
+        if stage in done:
+            continue
+        print(f"[{number}/{len(names)}] {stage}", flush=True)
+        # `-s -f`: this stage alone and by force; the ones it needs have just run.
+        ended = subprocess.run(["dvc", "repro", "--quiet", "-s", "-f", stage], preexec_fn=end_with_parent, check=False)
+        if ended.returncode:
+            raise ServiceError(
+                f"stage {stage} failed; mend what it says above and run `make rerun PROFILE={profile.name}` to go on from there"
+            )
+        done.append(stage)
+        WORK.mkdir(exist_ok=True)
+        done_file.write_text(json.dumps(done), encoding="utf-8")
+    done_file.unlink(missing_ok=True)
+    print(f"profile {profile.name} is measured: artifacts/{profile.name}/")
+
+
+def main(words: list[str]) -> int:
+    """Exit status 0, 1 (a stage failed) or 2 (wrong words)."""
+    if len(words) != 1:
+        print("rerun: give one profile, such as cpu", file=sys.stderr)
+        return 2
+    try:
+        rerun(words[0])
+    except RagkitError as error:
+        print(f"rerun: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nrerun: stopped; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

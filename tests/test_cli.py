@@ -1,0 +1,179 @@
+"""The command line as a user meets it: what it prints, its exit status, and what a mistake gets."""
+
+import json
+
+import pytest
+
+from ragkit.cli import main, parser
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    try:
+        status = main(list(words))
+    except SystemExit as leaving:
+        status = int(leaving.code or 0)
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """A folder of two documents, and a working directory to index it from."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "skylark.txt").write_text(
+        "The Skylark-9 relay satellite lost its second reaction wheel on 3 March because lubricant had migrated from the bearing.\n"
+        "Operators moved to a bias-momentum mode and kept the payload running.",
+        encoding="utf-8",
+    )
+    (folder / "harbour.md").write_text("# Harbour plan\n\nThe harbour opens at nine and closes at five in winter.\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def commands() -> list[str]:
+    actions = parser()._subparsers._group_actions[0]
+    return [name for name in actions.choices if name != "reproduce"] + ["reproduce beir"]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_help_with_an_example(capsys, command):
+    status, out, _ = run(capsys, *command.split(), "--help")
+    assert status == 0
+    assert "example: ragkit " + command in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("frobnicate",), ("ask",), ("ask", "q", "-k", "0"), ("ask", "q", "-k", "two"), ("models", "eat"), ("eval", "--split", "train"), ()],
+)
+def test_wrong_words_are_status_2_and_one_line(capsys, words):
+    status, _, err = run(capsys, *words)
+    assert status == 2
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("index", "nowhere"), "nowhere"),
+        (("ask", "q", "--profile", "nope"), "unknown profile"),
+        (("run", "notebooks/99.py"), "99.py"),
+        (("snapshot", "nowhere.parquet", "out.parquet"), "nowhere.parquet"),
+        (("reproduce", "beir", "nowhere"), "BEIR folder"),
+        (("eval", "--arms", "A1,A77"), "A77"),
+        (("vram", "NoSuchModel"), "NoSuchModel"),
+        (("models", "fetch", "no-such-model"), "no-such-model"),
+        (("models", "fetch"), "needs a name"),
+    ],
+)
+def test_what_cannot_be_done_is_status_1_and_one_line_that_names_it(capsys, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys, *words)
+    assert status == 1
+    assert len(err.strip().splitlines()) == 1
+    assert says in err
+
+
+def test_snapshot_counts_rejections_and_keeps_a_file_of_other_content(capsys, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": "a", "title": "One", "text": "x"}\n{"title": "no id"}\n{"id": "b", "title": "Two", "published_at": "2023-02-30"}\n')
+    out = tmp_path / "out.parquet"
+    status, text, _ = run(capsys, "snapshot", str(rows), str(out))
+    assert status == 0
+    assert "1 articles" in text
+    assert "rejected 2" in text
+    assert "2023-02-30" in text
+    before = out.read_bytes()
+    rows.write_text('{"id": "c", "title": "Three", "text": "y"}\n')
+    status, _, err = run(capsys, "snapshot", str(rows), str(out))
+    assert status == 1
+    assert "overwrite" in err
+    assert out.read_bytes() == before
+
+
+def test_vram_says_what_fits_and_fails_where_nothing_does(capsys):
+    status, out, _ = run(capsys, "vram", "Qwen/Qwen3-8B", "--dtype", "awq", "--card-gib", "15.55", "--json")
+    fits = json.loads(out)
+    assert status == 0
+    assert fits["placement"] == "co-resident"
+    assert fits["flags"]["generator"].startswith("--model Qwen/Qwen3-8B")
+    status, out, _ = run(capsys, "vram", "Qwen/Qwen3-8B", "--dtype", "bf16", "--card-gib", "15.55", "--json")
+    assert status == 1
+    assert json.loads(out)["placement"] == "impossible"
+
+
+@pytest.mark.models
+def test_a_folder_is_indexed_asked_changed_and_refused_as_stale(capsys, notes):
+    status, out, _ = run(capsys, "index", "notes", "--json")
+    first = json.loads(out)
+    assert status == 0
+    assert first["articles"] == 2
+    assert first["embedded"] == first["chunks"]
+
+    status, out, _ = run(capsys, "index", "notes", "--json")
+    assert json.loads(out)["embedded"] == 0
+
+    question = "Why did Skylark-9 lose a reaction wheel?"
+    status, out, _ = run(capsys, "ask", question, "--profile", "ci", "--json")
+    answer = json.loads(out)
+    assert status == 0
+    assert answer["hits"][0]["chunk_id"].startswith("skylark")
+    assert answer["retrieval_ms"] > 0
+    assert answer["generation_ms"] > 0
+
+    (notes / "skylark.txt").write_text("Nothing is left of it.", encoding="utf-8")
+    status, _, err = run(capsys, "ask", question, "--profile", "ci")
+    assert status == 1
+    assert "stale" in err
+    (notes / "third.txt").write_text("A third document.", encoding="utf-8")
+    run(capsys, "index", "notes")
+    (notes / "third.txt").unlink()
+    status, _, err = run(capsys, "ask", question, "--profile", "ci")
+    assert (status, "stale" in err) == (1, True)
+
+
+@pytest.mark.models
+def test_below_the_threshold_the_reader_is_not_called_and_the_best_score_is_shown(capsys, notes, monkeypatch):
+    import ragkit.models
+
+    run(capsys, "index", "notes")
+    monkeypatch.setattr(ragkit.models, "open_reader", lambda *_: pytest.fail("the reader was opened"))
+    status, out, _ = run(capsys, "ask", "Which sonata did Mozart finish in Paris?", "--profile", "ci", "--min-cosine", "0.6")
+    assert status == 0
+    assert "I don't have enough information in the provided sources to answer that." in out
+    assert "the best score is 0." in out
+    assert "reader not called" in out
+
+
+@pytest.mark.models
+def test_ab_shows_both_answers_side_by_side(capsys, notes):
+    run(capsys, "index", "notes")
+    status, out, _ = run(capsys, "ab", "When does the harbour open?", "--profile", "ci")
+    assert status == 0
+    head = out.splitlines()[0]
+    assert head.index("WITH RETRIEVAL") < head.index("WITHOUT RETRIEVAL")
+    assert "top scores" in out
+    assert out.count("generation") == 2
+
+
+@pytest.mark.models
+def test_filters_reach_the_search_and_wrong_ones_are_named(capsys, notes):
+    run(capsys, "index", "notes")
+    status, out, _ = run(capsys, "ask", "harbour", "--profile", "ci", "--where", "article_id=it's", "--json")
+    assert status == 0
+    assert json.loads(out)["refused"] == "threshold"
+    status, _, err = run(capsys, "ask", "harbour", "--profile", "ci", "--where", "colour=red")
+    assert status == 1
+    assert "colour" in err
+    status, _, err = run(capsys, "ask", "harbour", "--profile", "ci", "--where", "colour")
+    assert status == 1
+    assert "FIELD" in err
+
+
+@pytest.mark.models
+def test_asking_without_an_index_says_how_to_make_one(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys, "ask", "anything", "--profile", "ci")
+    assert status == 1
+    assert "ragkit index SOURCE" in err
