@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,7 @@ from tqdm import tqdm
 from ragkit.errors import InputError, ServiceError
 from ragkit.evaluation.arms import ArmPrompt, arm_prompts
 from ragkit.evaluation.checking import check_answer
-from ragkit.evaluation.items import Record, write_records, write_whole
-from ragkit.evaluation.report import rag_report, retrieval_rows
+from ragkit.evaluation.items import Record, covers, write_records, write_whole
 from ragkit.lab import write_timings
 from ragkit.models import open_embedder, open_reader
 from ragkit.profile import Profile, load_profile
@@ -85,22 +84,13 @@ class Journal:
         self.file.unlink(missing_ok=True)
 
 
-def _rank_of(ids: Iterable[str], wanted: set[str]) -> int | None:
-    """Rank (from 1) of the first wanted id, or None."""
-    return next((rank for rank, key in enumerate(ids, start=1) if key in wanted), None)
-
-
 def _record(prompt: ArmPrompt, prompt_digest: str, completion: Completion) -> Record:
     task = prompt.task
     verdict = check_answer(
         completion.text, task.gold_answer, task.aliases, answerable=task.answerable, finish_reason=completion.finish_reason
     )
     gold_articles = {gold.article_id for gold in task.golds}
-    covering = [
-        chunk.chunk_id
-        for chunk in prompt.context
-        if any(g.article_id == chunk.article_id and _overlaps(g.start, g.end, chunk.start, chunk.end) for g in task.golds)
-    ]
+    covering = (n for n, chunk in enumerate(prompt.context, 1) if any(covers(task, gold, chunk) for gold in task.golds))
     return {
         "task_id": task.task_id,
         "arm": prompt.arm,
@@ -119,15 +109,11 @@ def _record(prompt: ArmPrompt, prompt_digest: str, completion: Completion) -> Re
         "context_tokens": prompt.context_tokens,
         "cut": prompt.cut,
         "article_in_context": bool(gold_articles & {chunk.article_id for chunk in prompt.context}),
-        "gold_chunk_rank": _rank_of((chunk.chunk_id for chunk in prompt.context), set(covering)),
+        "gold_chunk_rank": next(covering, None),
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "prompt_sha256": prompt_digest,
     }
-
-
-def _overlaps(start: int | None, end: int | None, low: int, high: int) -> bool:
-    return start is not None and end is not None and start < high and low < end
 
 
 def run_arm(
@@ -201,6 +187,9 @@ def evaluate(
     InputError
         No tasks, or an arm that these tasks cannot supply.
     """
+    # Imported here: the costly stages (`run_profile_arm`) must not go stale when only the statistics change.
+    from ragkit.evaluation.report import rag_report, retrieval_rows, write_report
+
     profile, folder = load_profile(profile), Path(folder)
     if not tasks:
         raise InputError("no tasks to run: the split or the limit left none")
@@ -219,9 +208,14 @@ def evaluate(
             write_whole(folder / f"{arm}.timings.json", timings(records[arm], seconds))
     made = {**provenance, "profile": profile.digest, "reader": identity, "index": index.manifest["key"]}
     report = rag_report(
-        records, retrieval_rows(tasks, hits, profile.retrieval.k), profile.retrieval.k, profile.evaluation.primary, made
+        records,
+        retrieval_rows(tasks, hits, profile.retrieval.k),
+        profile.retrieval.k,
+        profile.evaluation.primary,
+        made,
+        profile.evaluation.seed,
     )
-    write_whole(folder / "rag_report.json", report)
+    write_report(report, folder)
     return report
 
 

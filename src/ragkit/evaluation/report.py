@@ -6,15 +6,23 @@ Pure functions on rows: nothing here runs a model, and verdicts come from `paire
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ragkit.evaluation.items import Record, paired
-from ragkit.evaluation.metrics import dedupe, hit_at_k, recall_at_k, reciprocal_rank
-from ragkit.evaluation.statistics import PairedBinary, bca_interval, paired_binary, wilson_interval
+from ragkit.errors import InputError
+from ragkit.evaluation.items import Record, covers, paired, write_whole
+from ragkit.evaluation.metrics import article_ranking, hit_at_k, recall_at_k, reciprocal_rank
+from ragkit.evaluation.statistics import PairedBinary, bca_interval, holm, paired_binary, wilson_interval
 from ragkit.records import Hit, Task
+
+METRICS = ("article_hit", "article_recall", "article_rr", "chunk_hit", "chunk_recall", "chunk_rr")
+_END_TASK = {"A0": "parametric", "A1": "template", "A4": "rag", "A6": "oracle"}
+
+
+# One comparison
 
 
 def compare(treated: Sequence[Record], control: Sequence[Record], seed: int = 0) -> tuple[PairedBinary, dict[str, Any]]:
@@ -23,6 +31,11 @@ def compare(treated: Sequence[Record], control: Sequence[Record], seed: int = 0)
     Returns
     -------
     (result, row): the result of `paired_binary`, and the same as plain JSON with the ids of gains and harms first.
+
+    Raises
+    ------
+    InputError
+        The arms share no answerable item.
     """
     pairs = paired(treated, control)
     result = paired_binary(
@@ -32,6 +45,7 @@ def compare(treated: Sequence[Record], control: Sequence[Record], seed: int = 0)
         "treated": treated[0]["arm"],
         "control": control[0]["arm"],
         "n": result.n,
+        "clusters": len({a["cluster"] for a, _ in pairs}),
         "harm_ids": [a["task_id"] for a, b in pairs if b["correct"] and not a["correct"]],
         "gain_ids": [a["task_id"] for a, b in pairs if a["correct"] and not b["correct"]],
         "both": result.both,
@@ -40,6 +54,7 @@ def compare(treated: Sequence[Record], control: Sequence[Record], seed: int = 0)
         "neither": result.neither,
         "delta": result.delta,
         "interval": list(result.interval),
+        "interval_method": result.interval_method,
         "cluster_interval": list(result.cluster_interval) if result.cluster_interval else None,
         "mcnemar_p": result.p_exact,
         "mcnemar_midp": result.p_midp,
@@ -52,6 +67,9 @@ def compare(treated: Sequence[Record], control: Sequence[Record], seed: int = 0)
 def _finite(value: float | None) -> float | None:
     """JSON has no infinity: an odds ratio without harms is null there, beside the counts that say why."""
     return value if value is not None and math.isfinite(value) else None
+
+
+# One arm
 
 
 def rate(successes: int, n: int) -> dict[str, Any]:
@@ -77,44 +95,107 @@ def refusals(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def retrieval_rows(tasks: Sequence[Task], hits: Sequence[Sequence[Hit]], k: int) -> list[dict[str, Any]]:
-    """Per-task retrieval metrics of the answerable tasks, at the level of articles and of gold chunks.
+def attribution(records: Sequence[Record]) -> dict[str, int]:
+    """Answerable items by whether a gold chunk stood in the context and whether the answer was right: four counts."""
+    rows = [(row["gold_chunk_rank"] is not None, bool(row["correct"])) for row in records if row["answerable"]]
+    return {
+        "evidence_right": rows.count((True, True)),
+        "evidence_wrong": rows.count((True, False)),
+        "no_evidence_right": rows.count((False, True)),
+        "no_evidence_wrong": rows.count((False, False)),
+    }
 
-    Articles are ranked by their best chunk, deduplicated, before an article metric is taken; a chunk counts where it overlaps
-    the gold span.
+
+def _arm(rows: Sequence[Record]) -> dict[str, Any]:
+    return {
+        "accuracy": accuracy(rows),
+        "refusals": refusals(rows),
+        "attribution": attribution(rows),
+        "truncated": [row["task_id"] for row in rows if row["finish_reason"] == "length"],
+        "cut_contexts": sum(row["cut"] > 0 for row in rows),
+        "context_tokens": sum(row["context_tokens"] for row in rows),
+        "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
+        "completion_tokens": sum(row["completion_tokens"] for row in rows),
+    }
+
+
+# Retrieval
+
+
+def retrieval_rows(tasks: Sequence[Task], hits: Sequence[Sequence[Hit]], k: int) -> list[dict[str, Any]]:
+    """Per-task retrieval metrics (`METRICS`) of the tasks that have golds, at the level of articles and of gold chunks.
+
+    The reader is given chunks, so k counts chunks at both levels. Articles are those of the first k chunks, each once, at the
+    place of its best chunk. A chunk counts for each gold that it `covers`; chunk recall is the share of golds covered by any.
+
+    Parameters
+    ----------
+    hits : for each task its hits, best first, at least k of them where the corpus has as many.
+
+    Returns
+    -------
+    One row a task: `task_id`, `cluster` (the first gold's article), each metric at `k`, and `by_k`, the metrics at 1, 2, ... k.
     """
     rows = []
     for task, found in zip(tasks, hits, strict=True):
-        if not task.golds:
-            continue
-        articles = dedupe([hit.chunk.article_id for hit in found])
-        relevant = {gold.article_id for gold in task.golds}
-        span_hit = [
-            any(
-                g.article_id == h.chunk.article_id and (g.start or 0) < h.chunk.end and h.chunk.start < (g.end or 0)
-                for g in task.golds
-            )
-            for h in found[:k]
-        ]
-        rows.append(
-            {
-                "task_id": task.task_id,
-                "cluster": task.golds[0].article_id,
-                "article_hit": hit_at_k(articles, relevant, k),
-                "article_recall": recall_at_k(articles, relevant, k),
-                "article_rr": reciprocal_rank(articles, relevant, k),
-                "chunk_hit": float(any(span_hit)),
-                "chunk_rr": 1.0 / (span_hit.index(True) + 1) if any(span_hit) else 0.0,
-            }
-        )
+        if task.golds:
+            by_k = [_at(task, found[:cut], cut) for cut in range(1, k + 1)]
+            rows.append({"task_id": task.task_id, "cluster": task.golds[0].article_id, **by_k[-1], "by_k": by_k})
     return rows
 
 
-def mean_with_interval(values: Sequence[float], seed: int = 0) -> dict[str, Any]:
-    """A mean with n and its BCa 95 % interval."""
+def _at(task: Task, found: Sequence[Hit], k: int) -> dict[str, float]:
+    """The metrics of one task on its first k hits."""
+    articles, relevant = article_ranking(found), {gold.article_id for gold in task.golds}
+    golds = list(dict.fromkeys(task.golds))
+    first = [next((rank for rank, hit in enumerate(found, 1) if covers(task, gold, hit.chunk)), None) for gold in golds]
+    ranks = [rank for rank in first if rank is not None]
+    return {
+        "article_hit": hit_at_k(articles, relevant, k),
+        "article_recall": recall_at_k(articles, relevant, k),
+        "article_rr": reciprocal_rank(articles, relevant, k),
+        "chunk_hit": float(bool(ranks)),
+        "chunk_recall": len(ranks) / len(golds),
+        "chunk_rr": 1.0 / min(ranks) if ranks else 0.0,
+    }
+
+
+def mean_with_interval(values: Sequence[float], seed: int = 0, clusters: Sequence[Hashable] | None = None) -> dict[str, Any]:
+    """The mean of a metric in [0, 1] with n and its BCa 95 % interval, over clusters where they are given.
+
+    Raises
+    ------
+    InputError
+        No values, or one outside [0, 1].
+    """
     array = np.asarray(values, dtype=float)
-    low, high = bca_interval(array, seed=seed)
+    low, high = bca_interval(array, clusters, seed=seed, bounds=(0.0, 1.0))
     return {"n": len(array), "mean": float(array.mean()), "interval": [low, high]}
+
+
+def retrieval_summary(rows: Sequence[Mapping[str, Any]], seed: int = 0) -> dict[str, Any]:
+    """Means of `retrieval_rows` with intervals over gold articles: `recall_at_k`, `mrr`, `detail` at k, and `by_k`.
+
+    Without rows there is nothing to be found (unanswerable tasks have no recall): None, and nothing in detail.
+    """
+    if not rows:
+        return {"recall_at_k": None, "mrr": None, "detail": {}, "by_k": []}
+    clusters = [row["cluster"] for row in rows]
+
+    def means(cut: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {name: mean_with_interval([row[name] for row in cut], seed, clusters) for name in METRICS}
+
+    detail = means(rows)
+    by_k = [{"k": k, **means(cut)} for k, cut in enumerate(zip(*(row["by_k"] for row in rows), strict=True), start=1)]
+    return {
+        "recall_at_k": detail["article_recall"]["mean"],
+        "mrr": detail["article_rr"]["mean"],
+        "detail": detail,
+        "by_k": by_k,
+    }
+
+
+# The report
 
 
 def rag_report(
@@ -133,43 +214,57 @@ def rag_report(
     retrieval : rows of `retrieval_rows`.
     primary : (treated, control), declared before looking.
     provenance : what was run on what: digests, split, reader, embedder.
+
+    Returns
+    -------
+    n (answerable items), k, retrieval, end_task, arms, comparisons (of the arms that were run on answerable items), primary
+    (the one that was declared, run or not), secondary (Holm over the exact p of the others, with the size of their family),
+    provenance.
+
+    Raises
+    ------
+    InputError
+        No arm was run, or two arms share no answerable item.
     """
+    if not records:
+        raise InputError("no arm was run: nothing to report")
+    answerable = {arm for arm, rows in records.items() if any(row["answerable"] for row in rows)}
     wanted = dict.fromkeys([primary, ("A4", "A1"), ("A4", "A0"), ("A6", "A4"), ("A1", "A0")])
-    comparisons = {f"{a}-{b}": compare(records[a], records[b], seed)[1] for a, b in wanted if a in records and b in records}
-    names = {"A0": "parametric", "A1": "template", "A4": "rag", "A6": "oracle"}
-    end_task: dict[str, Any] = {names[arm]: accuracy(rows)["rate"] for arm, rows in records.items()}
+    comparisons = {f"{a}-{b}": compare(records[a], records[b], seed)[1] for a, b in wanted if {a, b} <= answerable}
+    end_task: dict[str, Any] = {_END_TASK.get(arm, arm): accuracy(rows)["rate"] for arm, rows in records.items()}
     for suffix, key in (("", "A4-A0"), ("_template", "A4-A1")):
         if key in comparisons:
             end_task[f"paired_delta{suffix}"] = comparisons[key]["delta"]
             end_task[f"paired_interval{suffix}"] = comparisons[key]["interval"]
             end_task[f"mcnemar_p{suffix}"] = comparisons[key]["mcnemar_p"]
             end_task[f"mcnemar_effect{suffix}"] = comparisons[key]["mcnemar_effect"]
+    declared = f"{primary[0]}-{primary[1]}"
+    others = [name for name in comparisons if name != declared]
     first = next(iter(comparisons.values()), None)
+    adjusted = holm([comparisons[name]["mcnemar_p"] for name in others]) if others else []
     return {
         "n": first["n"] if first else accuracy(next(iter(records.values())))["n"],
         "k": k,
-        "retrieval": {
-            "recall_at_k": mean_with_interval([row["article_recall"] for row in retrieval], seed)["mean"],
-            "mrr": mean_with_interval([row["article_rr"] for row in retrieval], seed)["mean"],
-            "detail": {name: mean_with_interval([row[name] for row in retrieval], seed) for name in _RETRIEVAL},
-        },
+        "retrieval": retrieval_summary(retrieval, seed),
         "end_task": end_task,
-        "arms": {
-            arm: {
-                "accuracy": accuracy(rows),
-                "refusals": refusals(rows),
-                "truncated": [row["task_id"] for row in rows if row["finish_reason"] == "length"],
-                "cut_contexts": sum(row["cut"] > 0 for row in rows),
-                "context_tokens": sum(row["context_tokens"] for row in rows),
-                "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
-                "completion_tokens": sum(row["completion_tokens"] for row in rows),
-            }
-            for arm, rows in records.items()
-        },
+        "arms": {arm: _arm(rows) for arm, rows in records.items()},
         "comparisons": comparisons,
-        "primary": f"{primary[0]}-{primary[1]}",
+        "primary": declared,
+        "secondary": {"family_size": len(others), "holm": dict(zip(others, adjusted, strict=True))},
         "provenance": dict(provenance),
     }
 
 
-_RETRIEVAL = ("article_hit", "article_recall", "article_rr", "chunk_hit", "chunk_rr")
+def write_report(report: Mapping[str, Any], folder: str | Path) -> Path:
+    """Write `rag_report.json`, whole or not at all, the same bytes for the same report.
+
+    Raises
+    ------
+    InputError
+        A value is NaN, infinite or no plain data.
+    ServiceError
+        The folder cannot be written or the disk is full.
+    """
+    file = Path(folder) / "rag_report.json"
+    write_whole(file, report)
+    return file
