@@ -22,11 +22,13 @@ def notes(tmp_path, monkeypatch):
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "skylark.txt").write_text(
-        "The Skylark-9 relay satellite lost its second reaction wheel on 3 March because lubricant had migrated from the bearing.\n"
+        "The Skylark-9 relay satellite lost its second reaction wheel on 3 March because lubricant had left the bearing.\n"
         "Operators moved to a bias-momentum mode and kept the payload running.",
         encoding="utf-8",
     )
-    (folder / "harbour.md").write_text("# Harbour plan\n\nThe harbour opens at nine and closes at five in winter.\n", encoding="utf-8")
+    (folder / "harbour.md").write_text(
+        "# Harbour plan\n\nThe harbour opens at nine and closes at five in winter.\n", encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -45,7 +47,15 @@ def test_every_command_has_help_with_an_example(capsys, command):
 
 @pytest.mark.parametrize(
     "words",
-    [("frobnicate",), ("ask",), ("ask", "q", "-k", "0"), ("ask", "q", "-k", "two"), ("models", "eat"), ("eval", "--split", "train"), ()],
+    [
+        ("frobnicate",),
+        ("ask",),
+        ("ask", "q", "-k", "0"),
+        ("ask", "q", "-k", "two"),
+        ("models", "eat"),
+        ("eval", "--split", "train"),
+        (),
+    ],
 )
 def test_wrong_words_are_status_2_and_one_line(capsys, words):
     status, _, err = run(capsys, *words)
@@ -77,7 +87,10 @@ def test_what_cannot_be_done_is_status_1_and_one_line_that_names_it(capsys, tmp_
 
 def test_snapshot_counts_rejections_and_keeps_a_file_of_other_content(capsys, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"id": "a", "title": "One", "text": "x"}\n{"title": "no id"}\n{"id": "b", "title": "Two", "published_at": "2023-02-30"}\n')
+    rows.write_text(
+        '{"id": "a", "title": "One", "text": "x"}\n{"title": "no id"}\n'
+        '{"id": "b", "title": "Two", "published_at": "2023-02-30"}\n'
+    )
     out = tmp_path / "out.parquet"
     status, text, _ = run(capsys, "snapshot", str(rows), str(out))
     assert status == 0

@@ -194,5 +194,7 @@ def test_an_unknown_profile_lists_those_there_are():
 
 def test_equal_profiles_have_equal_digests(tmp_path):
     spelled = tmp_path / "cpu.yaml"
-    spelled.write_text("reader: {model: qwen2.5-coder-1.5b-instruct}\nembedder:\n  model: all-MiniLM-L6-v2\nchunking: {size: 256}\n", "utf-8")
+    spelled.write_text(
+        "reader: {model: qwen2.5-coder-1.5b-instruct}\nembedder:\n  model: all-MiniLM-L6-v2\nchunking: {size: 256}\n", "utf-8"
+    )
     assert load_profile(spelled).digest == load_profile("cpu").digest

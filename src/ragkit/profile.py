@@ -33,7 +33,10 @@ class EmbedderChoice(_Part):
 
 
 class ReaderChoice(_Part):
-    """The generator: `max_new_tokens` and `context_tokens` (cap on the prompt's context) count the reader's own tokens."""
+    """The generator: `max_new_tokens` and `context_tokens` (cap on the prompt's context) count the reader's own tokens.
+
+    `batch_size` prompts are answered together in process, `concurrency` requests are under way at once at a server.
+    """
 
     model: str
     backend: Literal["openvino", "openai"] = "openvino"
@@ -42,6 +45,7 @@ class ReaderChoice(_Part):
     temperature: float = Field(0.0, ge=0)
     context_tokens: int = Field(1600, ge=64)
     timeout_seconds: float = Field(120.0, gt=0)
+    batch_size: int = Field(4, ge=1)
     concurrency: int = Field(1, ge=1)
     extra_body: dict = Field(default_factory=dict)
 

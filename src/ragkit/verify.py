@@ -72,7 +72,8 @@ def verify(folder: Path) -> bool:
         write_metrics("verify_scifact", values, PROFILE)
         write_receipt("verify_scifact", profile, started=started, seconds=time.perf_counter() - clock, used=[identity])
         for name, row in values["figures"].items():
-            print(f"{name:<14} expected {row['expected']:.4f}  got {row['got']:.4f}  {'pass' if row['passed'] else 'FAIL'}")
+            outcome = "pass" if row["passed"] else "FAIL"
+            print(f"{name:<14} expected {row['expected']:.4f}  got {row['got']:.4f}  {outcome}")
     if squad.is_file():
         started, clock = datetime.now(UTC), time.perf_counter()
         report = verify_squad(squad)
@@ -81,9 +82,8 @@ def verify(folder: Path) -> bool:
         write_receipt("verify_squad", profile, started=started, seconds=time.perf_counter() - clock, used=used)
         for name, row in report["comparisons"].items():
             low, high = row["interval"]
-            print(
-                f"{name}: n {row['n']}, gains {row['gains']}, harms {row['harms']}, {row['delta']:+.3f} ({low:+.3f} to {high:+.3f})"
-            )
+            print(f"{name}: n {row['n']}, gains {row['gains']}, harms {row['harms']}", end=", ")
+            print(f"difference {row['delta']:+.3f} ({low:+.3f} to {high:+.3f})")
     return passed
 
 

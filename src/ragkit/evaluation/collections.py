@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ragkit.records import Article, Chunk, Gold, Task
 if TYPE_CHECKING:
     from ragkit.models import Embedder
 
-MEASURES: dict[str, Callable[[Sequence[str], Mapping[str, float]], float]] = {
+MEASURES: dict[str, Callable[[Sequence[str], Mapping[Any, float]], float]] = {
     "ndcg@10": lambda ranked, gains: ndcg_at_k(ranked, gains, 10),
     "map@1000": lambda ranked, gains: average_precision(ranked, _relevant(gains), 1000),
     "mrr@10": lambda ranked, gains: reciprocal_rank(ranked, _relevant(gains), 10),

@@ -81,10 +81,12 @@ class Index:
     chunks : tuple of Chunk, in order of their ids.
     vectors : float32, shape (n, d), read-only; row i is the unit vector of `chunks[i]`.
     manifest : what it was built from.
+    embedded : how many chunks the call of `build_index` that returned this index had to embed.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.embedded = 0
         with _faults(f"the index in {folder.parent} cannot be read", "rebuild it with `ragkit index SOURCE --rebuild`"):
             self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
             if self.manifest["format"] != FORMAT:
@@ -269,8 +271,12 @@ def _check_chunks(chunks: Sequence[Chunk]) -> list[Chunk]:
     return ordered
 
 
-def _embed(chunks: list[Chunk], embedder: Embedder, journal: Path, truncate: bool) -> np.ndarray:
-    """Embed all chunks, longest first (little padding), writing each finished part, so that a killed build resumes."""
+def _embed(chunks: list[Chunk], embedder: Embedder, journal: Path, truncate: bool) -> tuple[np.ndarray, int]:
+    """Embed all chunks, longest first (little padding), writing each finished part, so that a killed build resumes.
+
+    Returns the vectors, shape (n, d), and how many of them this call embedded.
+    """
+    embedded = 0
     order = sorted(range(len(chunks)), key=lambda place: (-len(chunks[place].text), place))
     vectors = np.empty((len(chunks), embedder.dimension), dtype=np.float32)
     with tqdm(total=len(chunks), desc="embed", unit="chunk", disable=None if len(chunks) > PART else True) as bar:
@@ -280,13 +286,14 @@ def _embed(chunks: list[Chunk], embedder: Embedder, journal: Path, truncate: boo
             part = _read_part(file, (len(places), embedder.dimension))
             if part is None:
                 part = _embed_part([chunks[place] for place in places], embedder, truncate)
+                embedded += len(places)
                 with _unwritable(journal.parent):
                     with (journal / "writing").open("wb") as handle:
                         np.save(handle, part)
                     os.replace(journal / "writing", file)
             vectors[places] = part
             bar.update(len(places))
-    return vectors
+    return vectors, embedded
 
 
 def _embed_part(chunks: list[Chunk], embedder: Embedder, truncate: bool) -> np.ndarray:
@@ -436,7 +443,7 @@ def build_index(
         else:
             with _unwritable(folder):
                 journal.mkdir(exist_ok=True)
-            vectors = _embed(ordered, embedder, journal, truncate)
+            vectors, embedded = _embed(ordered, embedder, journal, truncate)
             manifest = {
                 **content,
                 "key": key,
@@ -446,6 +453,7 @@ def build_index(
             }
             with _unwritable(folder):
                 index = Index(_write(ordered, vectors, manifest, journal))
+            index.embedded = embedded
         with _unwritable(folder):
             shutil.rmtree(journal, ignore_errors=True)  # first: what is current leaves nothing behind, wherever a kill falls
             _make_current(index.folder)

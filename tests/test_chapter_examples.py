@@ -1,0 +1,139 @@
+"""The examples that the chapters work by hand, and the calculations they share, held to the same numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from ragkit.corpus import chunk_article, measured_overlap
+from ragkit.errors import InputError
+from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, span_share, whole_articles
+from ragkit.records import Article, Chunk, Gold, Hit, Task
+from ragkit.retrieval import build_index
+
+SENTENCE = "The crew sheltered while debris from the breakup passed the station."
+
+
+def words_as_tokens(*texts: str) -> Tokenizer:
+    """One token a word or mark, and [CLS] and [SEP] around a text, as a BERT has them."""
+    split = pre_tokenizers.Whitespace()
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
+    vocabulary = {word: number for number, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = split
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=None, special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    return tokenizer
+
+
+def chunk(start: int, end: int, article: str = "a", text: str | None = None) -> Chunk:
+    return Chunk(f"{article}::{start}", article, "", None, None, None, text or "x" * (end - start), start, end)
+
+
+def hits(*chunks: Chunk) -> list[Hit]:
+    return [Hit(one, 1.0 - rank / 10, rank) for rank, one in enumerate(chunks, start=1)]
+
+
+def task(*golds: Gold) -> Task:
+    return Task("t1", "Who?", "x", (), golds)
+
+
+class ByLength:
+    """A text's vector is (its length, 1): no model, and near means of like length."""
+
+    max_tokens, tokenizer, dimension, identity = 100, None, 2, {"model": "by-length"}
+
+    def encode_passages(self, texts, truncate=False):
+        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
+
+
+# 01_chunking --------------------------------------------------------------------------------------------------------
+
+
+def test_the_sentence_of_the_chunking_chapter_is_cut_as_worked_out_by_hand():
+    article = Article("toy", "", SENTENCE)
+    tokenizer = words_as_tokens(SENTENCE)
+    chunks = chunk_article(article, tokenizer, "tokens", size=8, overlap=2)
+    assert [one.text for one in chunks] == [
+        "The crew sheltered while debris from",
+        "debris from the breakup passed the",
+        "passed the station.",
+    ]
+    assert all(article.text[one.start : one.end] == one.text for one in chunks)
+    assert [one.chunk_id for one in chunks] == ["toy::0", "toy::25", "toy::49"]
+    assert measured_overlap(chunks, tokenizer) == (2, 2)
+
+
+@given(words=st.integers(1, 60), room=st.integers(2, 12), overlap=st.integers(0, 1))
+def test_a_window_of_w_tokens_steps_by_w_less_the_overlap(words, room, overlap):
+    text = " ".join(f"w{number}" for number in range(words))
+    chunks = chunk_article(Article("a", "", text), words_as_tokens(text), size=room + 2, overlap=overlap)
+    steps = max(0, -(-(words - room) // (room - overlap)))  # 1 + ceil((T - w) / (w - o)) windows
+    assert len(chunks) == 1 + steps
+
+
+# 03_lancedb_index ---------------------------------------------------------------------------------------------------
+
+
+def test_the_two_vectors_of_the_index_chapter_are_ranked_by_direction_and_not_by_distance(tmp_path):
+    rows = {"far": (0.0, 8.0), "near": (3.0, 0.0)}
+
+    class Table(ByLength):
+        def encode_passages(self, texts, truncate=False):
+            return np.array([rows[text] for text in texts], dtype=np.float32)
+
+    chunks = [chunk(0, 1, name, name) for name in rows]
+    found = build_index(chunks, Table(), tmp_path).search(np.array([3.0, 4.0]), 2)
+    assert [(hit.chunk.text, round(hit.cosine, 6)) for hit in found] == [("far", 0.8), ("near", 0.6)]
+    distances = {name: float(np.hypot(3 - x, 4 - y)) for name, (x, y) in rows.items()}
+    assert distances == {"far": 5.0, "near": 4.0}
+
+
+# The calculations they share ----------------------------------------------------------------------------------------
+
+
+def test_the_share_of_a_span_is_the_union_of_what_its_chunks_hold():
+    texts = {"a": "abcde fghij", "b": "klmno"}
+    one = task(Gold("a", 2, 8))  # "cde fg": five characters that count
+    assert span_share(one, hits(chunk(0, 4)), texts) == 2 / 5
+    assert span_share(one, hits(chunk(0, 4), chunk(3, 5), chunk(2, 3)), texts) == 3 / 5
+    assert span_share(one, hits(chunk(0, 5), chunk(6, 11)), texts) == 1.0  # the space between two chunks is no loss
+    assert span_share(one, hits(chunk(0, 11, "b")), texts) == 0.0
+    assert span_share(task(Gold("a", 0, 5), Gold("b", 0, 5)), hits(chunk(0, 5)), texts) == 1 / 2
+
+
+def test_a_share_without_a_span_or_its_article_is_refused():
+    with pytest.raises(InputError, match="no gold span"):
+        span_share(task(Gold("a")), [], {"a": "text"})
+    with pytest.raises(InputError, match="'b' is not among the texts"):
+        span_share(task(Gold("b", 0, 2)), [], {"a": "text"})
+
+
+def test_context_rows_count_the_text_of_the_first_k_chunks_and_leave_out_tasks_without_golds():
+    articles = [Article("a", "", "one two three four")]
+    tokenizer = words_as_tokens(articles[0].text)
+    first, second = chunk(0, 7, text="one two"), chunk(8, 18, text="three four")
+    tasks = [task(Gold("a", 0, 13)), Task("t2", "What?", "", (), (), "unanswerable", False)]
+    found = [hits(first, second), hits(second, first)]
+    (row,) = context_rows(tasks, found, 1, articles, tokenizer)
+    assert (row["task_id"], row["context_tokens"], row["article_hit"]) == ("t1", 2, 1.0)
+    assert row["span_share"] == 6 / 11
+    (row,) = context_rows(tasks, found, 2, articles, tokenizer)
+    assert (row["context_tokens"], row["span_share"]) == (4, 1.0)
+
+
+def test_a_whole_article_is_one_chunk_and_an_index_holds_vectors_and_text():
+    articles = [Article("a", "Ü", "Ü\n\nbody", "u", "2025-01-01", "NASA"), Article("b", "t", "t")]
+    whole = whole_articles(articles)
+    assert [one.text for one in whole] == [article.text for article in articles]
+    assert (whole[0].chunk_id, whole[0].url, whole[0].source, whole[0].end) == ("a::0", "u", "NASA", 7)
+    assert index_bytes(whole, 3) == 2 * 3 * 4 + 8 + 1
+
+
+def test_hits_of_an_index_that_is_thrown_away_equal_those_of_one_that_is_kept(tmp_path):
+    chunks = [chunk(start, start + start + 1) for start in range(6)]
+    vectors = np.array([[1.0, 1.0], [5.0, 1.0]])
+    kept = build_index(chunks, ByLength(), tmp_path).search_many(vectors, 3)
+    assert hits_of(chunks, ByLength(), vectors, 3) == kept
