@@ -38,7 +38,7 @@ render: install ## only build the HTML from what is stored
 	$(BIN)/python -m ragkit.lab.build
 
 rerun: install ## measure everything again on this machine (PROFILE=cpu); an unfinished rerun goes on where it stopped
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m ragkit.rerun $(PROFILE)
+	$(BIN)/python -m ragkit.rerun $(PROFILE)
 
 lab: install pair ## JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir notebooks
@@ -60,7 +60,7 @@ check-html: install ## every page of the built book in a headless browser, netwo
 
 verify: install ## the same code on others' collections: make verify DATA=folder with scifact/ and squad11_apollo_program.json
 	@test -n "$(DATA)" || { echo "make verify: give DATA=folder"; exit 2; }
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m ragkit.verify $(DATA)
+	$(BIN)/python -m ragkit.verify $(DATA)
 
 clean: ## remove what was built (never what was measured)
 	rm -rf _build book/labs .ragkit-work .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ python -m ragkit.rerun cpu
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,14 +51,26 @@ def register(profile: str) -> None:
         PROFILES.write_text(PROFILES.read_text(encoding="utf-8").rstrip() + f"\n  - {profile}\n", encoding="utf-8")
 
 
+def _dvc(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run this environment's DVC; it ends with this process, and `python` in a stage's command is this interpreter."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *words],
+        env={**os.environ, "PATH": path},
+        capture_output=quiet,
+        text=True,
+        check=False,
+        preexec_fn=end_with_parent,
+    )
+
+
 def stages(profile: str) -> list[str]:
     """Names of a profile's stages in the order of `dvc.yaml`, which is an order they can run in."""
-    listed = subprocess.run(["dvc", "stage", "list", "--name-only"], capture_output=True, text=True, check=False)
+    listed = _dvc("stage", "list", "--name-only", quiet=True)
     if listed.returncode:
         raise ServiceError(f"dvc cannot read dvc.yaml: {listed.stderr.strip().splitlines()[-1]}")
-    names = [
-        name for name in listed.stdout.split() if name.partition("@")[2].split("-")[0] == profile or name.endswith(f"@{profile}")
-    ]
+    item_of = {name: name.partition("@")[2] for name in listed.stdout.split()}
+    names = [name for name, item in item_of.items() if profile in (item, item.rpartition("-")[0])]
     return ["snapshot", *names]
 
 
@@ -79,8 +92,7 @@ def rerun(name: str) -> None:
             continue
         print(f"[{number}/{len(names)}] {stage}", flush=True)
         # `-s -f`: this stage alone and by force; the ones it needs have just run.
-        ended = subprocess.run(["dvc", "repro", "--quiet", "-s", "-f", stage], preexec_fn=end_with_parent, check=False)
-        if ended.returncode:
+        if _dvc("repro", "--quiet", "-s", "-f", stage).returncode:
             raise ServiceError(
                 f"stage {stage} failed; mend what it says above and run `make rerun PROFILE={profile.name}` to go on from there"
             )
