@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from ragkit.errors import RagkitError, ServiceError
+from ragkit.lab.metrics import write_text
 from ragkit.lab.processes import end_with_parent
 from ragkit.models import list_models, model_entry
 from ragkit.profile import Profile, load_profile
@@ -97,8 +98,7 @@ def rerun(name: str) -> None:
                 f"stage {stage} failed; mend what it says above and run `make rerun PROFILE={profile.name}` to go on from there"
             )
         done.append(stage)
-        WORK.mkdir(exist_ok=True)
-        done_file.write_text(json.dumps(done), encoding="utf-8")
+        write_text(done_file, json.dumps(done))
     done_file.unlink(missing_ok=True)
     print(f"profile {profile.name} is measured: artifacts/{profile.name}/")
 

@@ -51,6 +51,8 @@ class Journal:
         whole = 0
         if self.file.exists():
             for line in self.file.read_bytes().splitlines(keepends=True):
+                if not line.endswith(b"\n"):
+                    break
                 try:
                     row = json.loads(line)
                     self._done[row["key"]] = Completion(**row["completion"])

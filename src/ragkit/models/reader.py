@@ -70,7 +70,7 @@ class Reader:
         Returns
         -------
         Completions: `text`, `finish_reason` ("stop" or "length"; a server may add its own), tokens in and out as the model counts
-        them, and the wall seconds it took (its share of its batch's in this process; with a server's concurrency, seconds overlap).
+        them, and the wall seconds it took (its share of its batch in this process; with a server's concurrency, seconds overlap).
 
         Raises
         ------

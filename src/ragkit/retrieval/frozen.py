@@ -17,6 +17,7 @@ import numpy as np
 
 from ragkit.corpus import chunk_article, read_snapshot, read_tasks, tasks_digest
 from ragkit.errors import InputError
+from ragkit.lab.metrics import write_text
 from ragkit.models import open_embedder
 from ragkit.profile import Profile, load_profile, resolve
 from ragkit.records import Chunk, Hit, Task
@@ -63,12 +64,6 @@ def _build(profile: Profile, embedder: Any, folder: Path) -> Index:
     return build_index(chunks, embedder, folder / "space_rag.lance", provenance)
 
 
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
-
-
 def freeze(profile: str | Path | Profile, artifacts: str | Path = "artifacts") -> dict[str, Any]:
     """Build the index of a profile, embed its tasks' questions, and write both under `artifacts/PROFILE/`.
 
@@ -86,8 +81,8 @@ def freeze(profile: str | Path | Profile, artifacts: str | Path = "artifacts") -
     with (folder / ".query_vectors.npy").open("wb") as handle:
         np.save(handle, vectors)
     os.replace(folder / ".query_vectors.npy", folder / "query_vectors.npy")
-    _write(folder / "query_ids.json", json.dumps([task.task_id for task in tasks], indent=0) + "\n")
-    _write(folder / "index.json", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    write_text(folder / "query_ids.json", json.dumps([task.task_id for task in tasks], indent=0) + "\n")
+    write_text(folder / "index.json", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return manifest
 
 
