@@ -45,7 +45,7 @@ class ReaderChoice(_Part):
     temperature: float = Field(0.0, ge=0)
     context_tokens: int = Field(1600, ge=64)
     timeout_seconds: float = Field(120.0, gt=0)
-    batch_size: int = Field(4, ge=1)
+    batch_size: int = Field(8, ge=1)
     concurrency: int = Field(1, ge=1)
     extra_body: dict = Field(default_factory=dict)
 
