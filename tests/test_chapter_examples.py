@@ -1,5 +1,7 @@
 """The examples that the chapters work by hand, and the calculations they share, held to the same numbers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ragkit.corpus import chunk_article, measured_overlap
 from ragkit.errors import InputError
-from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, span_share, whole_articles
+from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, span_share, whole_articles, within_budget
 from ragkit.records import Article, Chunk, Gold, Hit, Task
 from ragkit.retrieval import build_index
 
@@ -104,6 +106,19 @@ def test_the_share_of_a_span_is_the_union_of_what_its_chunks_hold():
     assert span_share(task(Gold("a", 0, 5), Gold("b", 0, 5)), hits(chunk(0, 5)), texts) == 1 / 2
 
 
+def test_a_budget_keeps_the_first_hits_and_cuts_the_last_to_fit():
+    tokenizer = words_as_tokens("one two three four")
+    first, second = chunk(0, 7, text="one two"), chunk(8, 18, text="three four")
+    found = hits(first, second)
+    assert [hit.chunk for hit in within_budget(found, tokenizer, 2)] == [first]
+    assert within_budget(found, tokenizer, 4) == within_budget(found, tokenizer, 99) == found
+    kept, cut = within_budget(found, tokenizer, 3)
+    assert (kept, cut.rank) == (found[0], 2)
+    assert (cut.chunk.text, cut.chunk.start, cut.chunk.end, cut.chunk.chunk_id) == ("three", 8, 13, second.chunk_id)
+    with pytest.raises(InputError, match="budget is 0"):
+        within_budget(found, tokenizer, 0)
+
+
 def test_a_share_without_a_span_or_its_article_is_refused():
     with pytest.raises(InputError, match="no gold span"):
         span_share(task(Gold("a")), [], {"a": "text"})
@@ -122,6 +137,15 @@ def test_context_rows_count_the_text_of_the_first_k_chunks_and_leave_out_tasks_w
     assert row["span_share"] == 6 / 11
     (row,) = context_rows(tasks, found, 2, articles, tokenizer)
     assert (row["context_tokens"], row["span_share"]) == (4, 1.0)
+
+
+def test_a_chunk_cut_to_a_budget_counts_as_what_is_left_of_it():
+    articles = [Article("a", "", "one two three four")]
+    tokenizer = words_as_tokens(articles[0].text)
+    found = hits(chunk(0, 18, text=articles[0].text))
+    tasks = [task(Gold("a", 0, 18)), replace(task(Gold("a", 0, 18)), task_id="t2")]
+    rows = context_rows(tasks, [found, within_budget(found, tokenizer, 2)], 1, articles, tokenizer)
+    assert [(row["context_tokens"], row["span_share"]) for row in rows] == [(4, 1.0), (2, 6 / 15)]
 
 
 def test_a_whole_article_is_one_chunk_and_an_index_holds_vectors_and_text():

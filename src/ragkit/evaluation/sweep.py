@@ -1,17 +1,18 @@
 """Chunkings compared: one set of articles cut in several ways, each searched with the same questions, scored on the same spans.
 
-It keeps no index, opens no model, and judges nothing: what is held equal between two cuts (the context's tokens) is the caller's.
+What is held equal between two cuts is the number of context tokens. It keeps no index, opens no model, and judges nothing.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragkit.corpus import count_tokens
+from ragkit.corpus import count_tokens, untruncated
 from ragkit.errors import InputError
 from ragkit.evaluation.report import retrieval_rows
 from ragkit.records import Article, Chunk, Hit, Task
@@ -46,6 +47,31 @@ def hits_of(chunks: Sequence[Chunk], embedder: Embedder, vectors: np.ndarray, k:
     """
     with tempfile.TemporaryDirectory() as folder:
         return build_index(chunks, embedder, folder, truncate=truncate).search_many(vectors, k)
+
+
+def within_budget(hits: Sequence[Hit], tokenizer: Tokenizer, budget: int) -> list[Hit]:
+    """The first of these hits, as many as `budget` tokens of text hold (special ones not counted); the last one is cut to fit.
+
+    Chunks of any size then bring the same number of tokens into a prompt, and only the last of them may be a part of itself.
+
+    Raises
+    ------
+    InputError
+        `budget` is below 1.
+    """
+    if budget < 1:
+        raise InputError(f"budget is {budget}: give at least one token")
+    exact, kept = untruncated(tokenizer), []
+    for hit in hits:
+        offsets = exact.encode(hit.chunk.text, add_special_tokens=False).offsets
+        if len(offsets) > budget:
+            text = hit.chunk.text[: offsets[budget - 1][1]]
+            hit = replace(hit, chunk=replace(hit.chunk, text=text, end=hit.chunk.start + len(text)))
+        kept.append(hit)
+        budget -= len(offsets)
+        if budget <= 0:
+            break
+    return kept
 
 
 def span_share(task: Task, hits: Sequence[Hit], texts: dict[str, str]) -> float:
@@ -88,17 +114,17 @@ def context_rows(
     """
     texts = {article.article_id: article.text for article in articles}
     special = tokenizer.num_special_tokens_to_add(False)
-    lengths: dict[str, int] = {}
+    lengths: dict[Chunk, int] = {}  # by the whole chunk: one that was cut to a budget keeps its id
     for found in hits:
         for hit in found[:k]:
-            if hit.chunk.chunk_id not in lengths:
-                lengths[hit.chunk.chunk_id] = count_tokens(tokenizer, hit.chunk.text) - special
+            if hit.chunk not in lengths:
+                lengths[hit.chunk] = count_tokens(tokenizer, hit.chunk.text) - special
     pairs = [(task, found[:k]) for task, found in zip(tasks, hits, strict=True) if task.golds]
     return [
         {
             **row,
             "span_share": span_share(task, found, texts),
-            "context_tokens": sum(lengths[hit.chunk.chunk_id] for hit in found),
+            "context_tokens": sum(lengths[hit.chunk] for hit in found),
         }
         for row, (task, found) in zip(retrieval_rows(tasks, hits, k), pairs, strict=True)
     ]
