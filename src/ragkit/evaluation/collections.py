@@ -52,7 +52,8 @@ def _lines(path: Path) -> list[tuple[int, str]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}): a BEIR folder holds it as UTF-8 text") from error
-    return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    # Not splitlines: a query may hold a line separator that JSON leaves as it is.
+    return [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
 def _read_queries(path: Path) -> dict[str, str]:
@@ -61,6 +62,8 @@ def _read_queries(path: Path) -> dict[str, str]:
         try:
             row = json.loads(line)
             key, text = str(row["_id"]), row["text"]
+            if not isinstance(text, str):
+                raise TypeError("text is no string")
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}:{number} is not a query with _id and text: {line[:60]!r}") from error
         if key in queries:
@@ -152,8 +155,10 @@ def read_squad(path: str | Path, sample: int | None = None, seed: int = 0) -> tu
     Raises
     ------
     InputError
-        The file is not SQuAD 1.1.
+        The file is not SQuAD 1.1, or `sample` is below 1.
     """
+    if sample is not None and sample < 1:
+        raise InputError(f"sample is {sample}: draw at least 1 question")
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))["data"]
         articles, tasks = [], []

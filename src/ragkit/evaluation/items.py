@@ -1,30 +1,18 @@
-"""Rows of a run: one JSON line an item and arm, stored whole, read back, and paired on the same items. It loads no model.
-
-The same rows go to `items.parquet`, one row an item and arm, for whoever wants to look at them with another tool.
-"""
+"""Rows of a run: one JSON line an item and arm, stored whole, read back, and paired on the same items. It loads no model."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragkit.corpus.tasks import holds
-from ragkit.errors import InputError, ServiceError
+from ragkit.errors import InputError
 from ragkit.lab.metrics import as_json, write_text
 from ragkit.records import Chunk, Gold, Task
 
 Record = dict[str, Any]
-
-# Columns of items.parquet; what a row of an older run lacks is null there.
-_COLUMNS = {
-    "task_id": "string", "arm": "string", "split": "string", "kind": "string", "answerable": "bool", "cluster": "string",
-    "question": "string", "gold_answer": "string", "answer": "string", "correct": "bool", "rule": "string", "refused": "bool",
-    "finish_reason": "string", "context": "list", "context_tokens": "int64", "cut": "int64", "article_in_context": "bool",
-    "gold_chunk_rank": "int64", "prompt_tokens": "int64", "completion_tokens": "int64", "prompt_sha256": "string",
-}  # fmt: skip
 
 
 def covers(task: Task, gold: Gold, chunk: Chunk) -> bool:
@@ -61,32 +49,6 @@ def write_whole(file: Path, value: Mapping[str, Any]) -> None:
         As for `write_records`.
     """
     write_text(file, as_json(value))
-
-
-def write_items(records: Mapping[str, Sequence[Record]], folder: str | Path) -> Path:
-    """Write `items.parquet`: the rows of all arms, sorted by task id and arm, whole or not at all, the same bytes each time.
-
-    Raises
-    ------
-    ServiceError
-        As for `write_records`.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = sorted((row for arm in records.values() for row in arm), key=lambda row: (row["task_id"], row["arm"]))
-    kinds = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "list": pa.list_(pa.string())}
-    table = pa.table({name: pa.array([row.get(name) for row in rows], kinds[kind]) for name, kind in _COLUMNS.items()})
-    file = Path(folder) / "items.parquet"
-    beside = file.with_name(f".{file.name}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, beside)
-        os.replace(beside, file)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ServiceError(f"cannot write {file}: {error.strerror or error}; free space or choose another folder") from error
-    return file
 
 
 def read_records(folder: str | Path, arms: Sequence[str]) -> dict[str, list[Record]]:

@@ -6,19 +6,28 @@ Pure functions on rows: nothing here runs a model, and verdicts come from `paire
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ragkit.errors import InputError
+from ragkit.errors import InputError, ServiceError
 from ragkit.evaluation.items import Record, covers, paired, write_whole
 from ragkit.evaluation.metrics import article_ranking, hit_at_k, recall_at_k, reciprocal_rank
 from ragkit.evaluation.statistics import PairedBinary, bca_interval, holm, paired_binary, wilson_interval
 from ragkit.records import Hit, Task
 
 METRICS = ("article_hit", "article_recall", "article_rr", "chunk_hit", "chunk_recall", "chunk_rr")
+# Columns of items.parquet; what a row of an older run lacks is null there.
+_COLUMNS = {
+    "task_id": "string", "arm": "string", "split": "string", "kind": "string", "answerable": "bool", "cluster": "string",
+    "question": "string", "gold_answer": "string", "answer": "string", "correct": "bool", "rule": "string", "refused": "bool",
+    "finish_reason": "string", "context": "list", "context_tokens": "int64", "cut": "int64", "article_in_context": "bool",
+    "gold_chunk_rank": "int64", "prompt_tokens": "int64", "completion_tokens": "int64", "prompt_sha256": "string",
+}  # fmt: skip
 _END_TASK = {"A0": "parametric", "A1": "template", "A4": "rag", "A6": "oracle"}
 
 
@@ -267,4 +276,31 @@ def write_report(report: Mapping[str, Any], folder: str | Path) -> Path:
     """
     file = Path(folder) / "rag_report.json"
     write_whole(file, report)
+    return file
+
+
+def write_items(records: Mapping[str, Sequence[Record]], folder: str | Path) -> Path:
+    """Write `items.parquet`: the rows of all arms, sorted by task id and arm, whole or not at all, the same bytes each time.
+
+    Raises
+    ------
+    ServiceError
+        The folder cannot be written or the disk is full.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = sorted((row for arm in records.values() for row in arm), key=lambda row: (row["task_id"], row["arm"]))
+    kinds = {"string": pa.string(), "bool": pa.bool_(), "int64": pa.int64(), "list": pa.list_(pa.string())}
+    table = pa.table({name: pa.array([row.get(name) for row in rows], kinds[kind]) for name, kind in _COLUMNS.items()})
+    file = Path(folder) / "items.parquet"
+    beside = file.with_name(f".{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, beside)
+        os.replace(beside, file)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise ServiceError(f"cannot write {file}: {error.strerror or error}; free space or choose another folder") from error
     return file
