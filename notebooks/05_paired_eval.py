@@ -188,18 +188,19 @@ differences = [int(a["correct"]) - int(b["correct"]) for a, b in pairs]
 icc = intraclass_correlation(differences, clusters) if len(set(clusters)) > 1 else 0.0
 size = len(pairs) / len(set(clusters))
 worth = effective_sample_size(len(pairs), size, icc)
+test_n = sum(task.answerable for task in frozen.select("test"))
 
 
 def points(n, discordance):
     """The detectable difference in points, rounded up, or that there is none."""
-    effect = minimum_detectable_effect(n, discordance, power, alpha)
+    effect = minimum_detectable_effect(n, discordance, power, alpha) if n else None
     return "none" if effect is None else f"{math.ceil(100 * effect - 1e-9)}"
 
 
 # %%
 table(
-    ("the arms disagree on", f"n = {len(pairs)}", f"clustered, worth {worth}", "n = 200"),
-    *((f"{share_:.0%}", *(f"{points(n, share_)}" for n in (len(pairs), worth, 200))) for share_ in (0.2, 0.4, 0.6)),
+    ("the arms disagree on", f"n = {len(pairs)}", f"clustered, worth {worth}", f"test split, n = {test_n}", "n = 200"),
+    *((f"{part:.0%}", *(points(n, part) for n in (len(pairs), worth, test_n, 200))) for part in (0.2, 0.4, 0.6)),
 )
 text = (
     f"Detectable differences in points. {len(set(clusters))} articles stand behind {len(pairs)} questions: {size:.2f} a piece, "
@@ -246,14 +247,18 @@ if primary["harm_ids"]:
     )
 
 # %% [markdown]
-# The gains: questions answered with the retrieved context and not without it.
+# The gains: questions answered with the retrieved context and not without it. Hold each answer against the gold: the checker
+# matches strings, and an answer can hold the right words and still say something else.
 
 # %%
 display(Markdown(f"**{primary['gains']} gains** of {treated} against {control}:"))
 if primary["gain_ids"]:
     table(
-        ("item", "question", f"{treated} (right)"),
-        *((key, plain(task_of[key].question), plain(by_id[treated][key]["answer"], 120)) for key in primary["gain_ids"]),
+        ("item", "question", "gold", f"{treated} (right)"),
+        *(
+            (key, plain(task_of[key].question), plain(task_of[key].gold_answer), plain(by_id[treated][key]["answer"], 240))
+            for key in primary["gain_ids"]
+        ),
     )
 
 # %% [markdown]
@@ -399,24 +404,27 @@ table(
     *((name, len(copied[right]), sum(copied[right])) for name, right in (("right answers", True), ("wrong answers", False))),
 )
 lookup = sum(copied[True]) / len(copied[True]) if copied[True] else None
-known = "no right answer to judge" if lookup is None else f"{lookup:.0%} of the right answers can have been copied"
-display(Markdown(f"**{known}**: what retrieval adds here is looking up, which is what these questions ask for."))
+known = "No right answer to judge" if lookup is None else f"{lookup:.0%} of the right answers can have been copied"
+adds = "What retrieval adds here is looking up, and that is what these questions ask for." if lookup and lookup > 0.9 else ""
+display(Markdown(f"**{known}.** {adds}"))
 
 # %% [markdown]
 # ## Is the benchmark valid?
 #
-# Five doubts, each with its count: answers cut at the token limit; contexts that the token budget cut; questions that the reader
-# knows without any context (they cannot become gains); the ceiling, that is what the reader makes of the gold chunk alone; and
-# the checker.
+# Five doubts, each with its count: answers cut at the token limit; contexts that the token budget cut, and whether evidence went
+# with what was cut; questions that the reader knows without any context (they cannot become gains); the ceiling, that is what
+# the reader makes of the gold chunk alone; and the checker.
 
 # %%
 arms = report["arms"]
 knows = sorted(key for key, row in by_id["A0"].items() if row["answerable"] and (row["correct"] or by_id["A1"][key]["correct"]))
 ceiling = arms["A6"]["accuracy"]
+lost = sum(bool(at["chunk_hit"]) and by_id["A4"][at["task_id"]]["gold_chunk_rank"] is None for at in retrieval)
 table(
     ("doubt", "count"),
     ("answers cut at the token limit", ", ".join(f"{arm} {len(arms[arm]['truncated'])}" for arm in read)),
     ("contexts cut by the token budget", ", ".join(f"{arm} {arms[arm]['cut_contexts']}" for arm in read)),
+    (f"gold chunk among the {k} found, but cut from the context (A4)", lost),
     ("known without context (A0 or A1 right)", f"{len(knows)}: {', '.join(knows) or 'none'}"),
     ("ceiling: right with the gold chunk alone (A6)", share(ceiling)),
 )
@@ -450,6 +458,26 @@ text = (
 display(Markdown(text))
 
 # %% [markdown]
+# And a match can be false: the words are there, the meaning is not. How many gains may be false before the verdict falls?
+
+
+# %%
+def withdrawn(false):
+    """The comparison with some gains taken back (without clusters)."""
+    left = [1] * (primary["both"] + primary["gains"] - false) + [0] * (false + primary["harms"] + primary["neither"])
+    zeros, ones = [0] * primary["gains"], [1] * primary["harms"]
+    return paired_binary(left, [1] * primary["both"] + zeros + ones + [0] * primary["neither"], seed=seed)
+
+
+falls = next((f for f in range(primary["gains"] + 1) if withdrawn(f).verdict != "helps"), 0)
+text = (
+    f"The verdict falls when **{falls} of {primary['gains']} gains** are taken back as false matches."
+    if falls
+    else "There is no verdict in favour that could fall."
+)
+display(Markdown(text))
+
+# %% [markdown]
 # ## Three items, read closely
 #
 # Chosen by a rule, not by taste: the first harm (the first gain where there is none), the first that both arms fail with the
@@ -463,13 +491,14 @@ def shown(key):
     chunks = {chunk.chunk_id: chunk for chunk in frozen.index.chunks}
     lines = [f"**{key}.** {plain(task.question)}", f"Gold: *{plain(task.gold_answer)}*"]
     lines += [f"{arm} ({by_id[arm][key]['rule']}): {plain(by_id[arm][key]['answer'], excerpt)}" for arm in (control, treated)]
+    quotes = []
     for rank, name in enumerate(row["context"], 1):
         gold = next((g for g in task.golds if covers(task, g, chunks[name])), None)
         start = max(0, gold.start - chunks[name].start - excerpt // 3) if gold and gold.start is not None else 0
         lead = "… " if start else ""
         mark = "**gold** " if gold else ""
-        lines.append(f"> {rank}. {mark}`{name}`: {lead}{plain(chunks[name].text[start:], excerpt if gold else 110)}")
-    return "\n\n".join(lines)
+        quotes.append(f"> {rank}. {mark}`{name}`: {lead}{plain(chunks[name].text[start:], excerpt if gold else 110)}")
+    return "\n\n".join([*lines, "\n".join(quotes)])
 
 
 # %%
@@ -585,7 +614,7 @@ display(Markdown(text))
 # %% [markdown]
 # ```{admonition} 2. How fragile is the verdict?
 # :class: tip
-# Turn gains into harms one by one. After how many is the difference no longer established?
+# Taking a gain back is one thing; turn gains into harms one by one. After how many is the difference no longer established?
 # ```
 
 
@@ -627,7 +656,7 @@ path = write_metrics("05_paired_eval", {
     "attribution": found, "retrieval": {name: report["retrieval"][name] for name in ("recall_at_k", "mrr", "detail")},
     "lookup_share": lookup, "known_without_context": len(knows), "icc": icc, "worth": worth, "discordance": discordance,
     "detectable": detectable, "first_sentence": {"delta": harsher.delta, "interval": harsher.interval, "verdict": harsher.verdict},
-    "predictions_held": sum(outcomes.values()), "predictions": len(outcomes), "next": target,
+    "gains_to_withdraw": falls, "evidence_cut": lost, "predictions_held": sum(outcomes.values()), "predictions": len(outcomes), "next": target,
 }, profile, artifacts)  # fmt: skip
 
 # %%
