@@ -44,7 +44,7 @@ artifacts: str = "artifacts"
 size: int = 256  # tokens of the default cut, special ones included; the others are compared with it
 overlap: int = 32  # tokens of text that its neighbours share
 sizes: list = [64, 128]  # smaller windows to try, each with an overlap of an eighth
-budget: int = 1280  # context tokens of every question: k is this over the size
+budget: int = 1280  # tokens of context that every question gets, whatever the cut
 
 # %%
 import matplotlib.pyplot as plt
@@ -54,7 +54,7 @@ from IPython.display import Markdown, display
 from ragkit.corpus import chunk_article, count_tokens, measured_overlap, read_snapshot
 from ragkit.evaluation import minimum_detectable_effect, paired_difference, wilson_interval
 from ragkit.evaluation.report import mean_with_interval
-from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, whole_articles
+from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, whole_articles, within_budget
 from ragkit.lab import figures, show_receipt, write_metrics
 from ragkit.models import open_embedder
 from ragkit.profile import load_profile, resolve
@@ -134,7 +134,7 @@ def cut(strategy, size, overlap):
 
 default = cut("tokens", size, overlap)
 texts = {article.article_id: article.text for article in articles}
-example = default[len(default) // 2]
+example = next((c for c in default if c.published_at and c.start), default[0])
 
 # %%
 stamps = ("chunk_id", "title", "url", "published_at", "source", "heading", "start", "end")
@@ -148,7 +148,9 @@ exact = sum(texts[c.article_id][c.start : c.end] == c.text for c in default)
 longest = max(count_tokens(embedder.tokenizer, c.text) for c in default)
 assert exact == len(default)
 assert longest <= size
-display(Markdown(f"**{exact} of {len(default)}** chunks are exact slices; the longest has {longest} tokens, special ones included."))
+display(
+    Markdown(f"**{exact} of {len(default)}** chunks are exact slices; the longest has {longest} tokens, special ones included.")
+)
 
 # %% [markdown]
 # ## What is lost when nobody looks
@@ -175,8 +177,8 @@ text = (
 display(Markdown(text))
 
 # %% [markdown]
-# The embedder of this book refuses such a text unless it is told to cut it, and then it counts what it cut. The same question for
-# a window that forgets the special tokens: one of 256 *text* tokens is longer than the model takes by as many as they are.
+# The embedder of this book refuses such a text unless it is told to cut it, and then it counts what it cut. (A window that forgets
+# the special tokens loses its end in the same way: exercise 2.)
 
 # %% [markdown]
 # ## Predict, then measure
@@ -189,7 +191,8 @@ display(Markdown(text))
 # 3. at an equal budget the sizes differ little in the share of the span that reaches the prompt, and whole articles, cut where the
 #    model stops reading, fall behind.
 #
-# Every cut gets the same budget of context tokens. The measure that decides, chosen beforehand, is the **span share**: how much
+# Every question gets the same number of context tokens from every cut: chunks are taken in the order of their cosine until the
+# budget is used up, and the last one is cut to fit. The measure that decides, chosen beforehand, is the **span share**: how much
 # of the gold span the retrieved chunks hold together. Beside it stand article recall ({eq}`eq-recall`), the reciprocal rank of
 # the first gold article ({eq}`eq-mrr`) and whether any retrieved chunk touches the span.
 
@@ -199,30 +202,35 @@ ways = [
     ("tokens", size, overlap), ("recursive", 32, 0), *(("tokens", small, small // 8) for small in sizes),
     ("tokens", size, 0), ("headings", size, overlap), ("recursive", size, overlap),
 ]  # fmt: skip
-cuts = {f"{strategy} {length}/{shared}": (cut(strategy, length, shared), budget // length) for strategy, length, shared in ways}
+cuts = {f"{strategy} {length}/{shared}": cut(strategy, length, shared) for strategy, length, shared in ways}
 
 # %% [markdown]
-# The last row gives whole articles, of which the embedder sees the beginning only; as many of them as the budget holds on average.
+# The last of the cuts is none: whole articles, of which the embedder sees the beginning only and the prompt all that fits.
 
 # %%
 whole = "whole articles"
-cuts[whole] = (whole_articles(articles), max(1, round(budget / np.mean(lengths))))
+cuts[whole] = whole_articles(articles)
 places = [frozen.tasks.index(task) for task in tasks]
 queries = frozen.vectors[places]
 
 
 # %%
-def measure(name):
-    """Rows of one cut: its hits come from the frozen index where that is the same cut, else from an index of its own."""
-    chunks, k = cuts[name]
+def ranked(name):
+    """All chunks of one cut in order, for each task: from the frozen index where it is the same cut, else from one of its own."""
+    chunks = cuts[name]
     if chunks_digest(chunks) == frozen.index.manifest["chunks_digest"]:
-        hits = frozen.hits(tasks, k)
-    else:
-        hits = hits_of(chunks, embedder, queries, k, truncate=name == whole)
-    return context_rows(tasks, hits, k, articles, embedder.tokenizer)
+        return frozen.hits(tasks, len(chunks))
+    return hits_of(chunks, embedder, queries, len(chunks), truncate=name == whole)
 
 
-rows = {name: measure(name) for name in cuts}
+def score(hits):
+    """Rows of the answerable tasks for the hits that they were given."""
+    return context_rows(tasks, hits, max(map(len, hits)), articles, embedder.tokenizer)
+
+
+rankings = {name: ranked(name) for name in cuts}
+given = {name: [within_budget(hits, embedder.tokenizer, budget) for hits in found] for name, found in rankings.items()}
+rows = {name: score(hits) for name, hits in given.items()}
 
 # %% [markdown]
 # First what a cut costs, before any question is asked. Look at the overlap: what was asked for, and what was got. (A cut moves to a
@@ -236,10 +244,10 @@ def whole_spans(chunks):
 
 
 costs = {}
-for name, (chunks, k) in cuts.items():
+for name, chunks in cuts.items():
     shared = measured_overlap(chunks, embedder.tokenizer)
     costs[name] = {
-        "k": k,
+        "mean_k": float(np.mean([len(hits) for hits in given[name]])),
         "chunks": len(chunks),
         "bytes": index_bytes(chunks, embedder.dimension),
         "overlap": float(np.mean(shared)) if shared else 0.0,
@@ -250,11 +258,14 @@ for name, (chunks, k) in cuts.items():
 
 # %%
 table(
-    ("cut (size/overlap)", "k", "chunks", "index, KiB", "overlap got", "pairs", f"spans whole, of {len(spans)}", "context tokens"),
+    (
+        "cut (size/overlap)", "chunks", "index, KiB", "overlap got", "pairs", f"spans whole, of {len(spans)}", "chunks given",
+        "context tokens",
+    ),
     *(
         (
-            name, c["k"], c["chunks"], f"{c['bytes'] / 1024:.0f}", f"{c['overlap']:.1f}", c["neighbours"], c["whole_spans"],
-            f"{c['context_tokens']:.0f}",
+            name, c["chunks"], f"{c['bytes'] / 1024:.0f}", f"{c['overlap']:.1f}", c["neighbours"], c["whole_spans"],
+            f"{c['mean_k']:.1f}", f"{c['context_tokens']:.0f}",
         )
         for name, c in costs.items()
     ),
@@ -264,11 +275,12 @@ table(
 special = embedder.tokenizer.num_special_tokens_to_add(False)
 bound = (size - special) / (size - special - overlap)
 growth = costs[reference]["chunks"] / costs[f"tokens {size}/0"]["chunks"]
-fewest = min((c["whole_spans"], name) for name, c in costs.items())[1]
+by_size = ["recursive 32/0", *(f"tokens {small}/{small // 8}" for small in sorted(sizes)), reference]
+wholes = [costs[name]["whole_spans"] for name in by_size]
 text = (
     f"**Prediction 1:** the overlap multiplies the chunks by {growth:.3f}, the bound is {bound:.3f}: "
-    f"{'held' if growth <= bound else 'failed'}. **Prediction 2:** fewest spans stay whole with {fewest} "
-    f"({costs[fewest]['whole_spans']} of {len(spans)}): {'held' if fewest == 'recursive 32/0' else 'failed'}."
+    f"{'held' if growth <= bound else 'failed'}. **Prediction 2:** with {', '.join(by_size)} there stay whole "
+    f"{', '.join(map(str, wholes))} of {len(spans)} spans: {'held' if wholes == sorted(wholes) else 'failed'}."
 )
 display(Markdown(text))
 
@@ -375,17 +387,17 @@ display(Markdown(text))
 # %%
 discordant = max((d.better + d.worse) / n for row in beside.values() for d in (row["chunk_hit"],))
 effect = minimum_detectable_effect(n, discordant) if discordant else None
-reach = f"{effect:.0%}" if effect is not None else "no effect"
-display(Markdown(f"With {discordant:.0%} of {n} questions changing, **{reach}** of the questions can be shown; less stays unseen."))
+reach = f"the smallest is a change of {effect:.0%} of them" if effect is not None else "there is none at this size"
+display(Markdown(f"With {discordant:.0%} of {n} questions (on {len(set(clusters))} articles) changing, **{reach}**."))
 
 # %% [markdown]
-# **The small corpus:** what share of all text do five chunks hold? In a corpus a hundred times as large the same prompt would be a
+# **The small corpus:** what share of all text does one prompt hold? In a corpus a hundred times as large the same prompt would be a
 # hundredth of that, with a hundred times as many wrong chunks beside the right one. And the spans were marked by those who wrote
 # the questions, from one article each: another passage may answer as well, and counts as a miss.
 
 # %%
-share = costs[reference]["context_tokens"] / sum(lengths)
-text = f"One prompt holds {share:.1%} of the corpus ({sum(lengths):,} tokens), {costs[reference]['k']} of {len(default)} chunks."
+total = sum(lengths) - special * len(articles)
+text = f"One prompt of {budget:,} tokens holds {budget / total:.1%} of the corpus ({total:,} tokens)."
 display(Markdown(text))
 
 # %% [markdown]
@@ -442,19 +454,20 @@ display(Markdown(text))
 # %% [markdown]
 # ```{admonition} 3. The same k instead of the same budget
 # :class: tip
-# Compare the smallest window with the default at the *default's* k, which gives it a fraction of the tokens. Which conclusion
-# would that have suggested?
+# Compare the smallest window with the default at the profile's k for both, which gives it a fraction of the tokens. Which
+# conclusion would that have suggested?
 # ```
 
 # %% tags=["hide-input", "hide-output"]
 small = f"tokens {min(sizes)}/{min(sizes) // 8}"
-few = costs[reference]["k"]
-unfair = context_rows(tasks, hits_of(cuts[small][0], embedder, queries, few), few, articles, embedder.tokenizer)
-d = paired_difference([row["span_share"] for row in unfair], [row["span_share"] for row in rows[reference]], clusters=clusters)
+few = load_profile(profile).retrieval.k
+same_k = {name: score([hits[:few] for hits in rankings[name]]) for name in (small, reference)}
+d = paired_difference(*([row["span_share"] for row in same_k[name]] for name in (small, reference)), clusters=clusters)
+tokens_given = {name: np.mean([row["context_tokens"] for row in same_k[name]]) for name in same_k}
 text = (
     f"With k = {few} for both, {small} against {reference}: {with_interval(d.delta, d.cluster_interval, '+.2f')}, {d.verdict}; at an "
     f"equal budget it was {decisive[small].delta:+.2f}, {decisive[small].verdict}. It had "
-    f"{np.mean([row['context_tokens'] for row in unfair]):.0f} tokens against {costs[reference]['context_tokens']:.0f}."
+    f"{tokens_given[small]:.0f} tokens against {tokens_given[reference]:.0f}."
 )
 display(Markdown(text))
 
