@@ -220,6 +220,7 @@ class Stopping:
 
     def __init__(self, answers, stops_after=None, model="stopping"):
         self.identity = {"model": model}
+        self.batch_size = 1
         self.answers, self.stops_after, self.asked = answers, stops_after, []
 
     def iter_answers(self, messages):

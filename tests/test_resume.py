@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from ragkit.answering import bare_prompt
 from ragkit.errors import ServiceError
-from ragkit.evaluation.experiment import Journal
-from ragkit.records import Completion
+from ragkit.evaluation.arms import ArmPrompt
+from ragkit.evaluation.experiment import Journal, run_arm
+from ragkit.records import Completion, Task
 
 ROOT = Path(__file__).resolve().parents[1]
 DONE = Completion("Paris", "stop", 3, 1, 0.25)
@@ -70,3 +73,37 @@ def test_an_evaluation_killed_twice_ends_as_an_unbroken_one(tmp_path):
     assert (tmp_path / "killed" / "A0.jsonl").read_bytes() == (tmp_path / "whole" / "A0.jsonl").read_bytes()
     report = json.loads((tmp_path / "killed" / "rag_report.json").read_text(encoding="utf-8"))
     assert report["arms"]["A0"]["accuracy"]["n"] == 5
+
+
+class Recording:
+    """A stand-in that answers each prompt with the prompts of its batch, as a real one's last bits depend on them."""
+
+    batch_size = 2
+    identity: ClassVar[dict] = {"model": "recording"}
+
+    def __init__(self, answers: int = 99):
+        self.asked: list[str] = []
+        self._left = answers
+
+    def iter_answers(self, prompts):
+        for start in range(0, len(prompts), self.batch_size):
+            batch = [prompt[0]["content"] for prompt in prompts[start : start + self.batch_size]]
+            for text in batch:
+                if not self._left:
+                    raise KeyboardInterrupt
+                self._left -= 1
+                self.asked.append(text)
+                yield Completion(f"{text} of {batch}", "stop", 1, 1, 0.0)
+
+
+@pytest.mark.parametrize("answers", range(5))
+def test_a_batch_that_was_cut_is_asked_again_whole(tmp_path, answers):
+    tasks = [Task(f"t{n}", f"question {n}", "x", (), ()) for n in range(5)]
+    prompts = [ArmPrompt(task, "A0", bare_prompt(task.question)) for task in tasks]
+    whole, _ = run_arm(prompts, Recording(), tmp_path / "whole.jsonl", progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        run_arm(prompts, Recording(answers), tmp_path / "cut.jsonl", progress=False)
+    second = Recording()
+    again, _ = run_arm(prompts, second, tmp_path / "cut.jsonl", progress=False)
+    assert again == whole
+    assert len(second.asked) == 5 - answers // 2 * 2

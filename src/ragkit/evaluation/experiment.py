@@ -132,9 +132,13 @@ def run_arm(
     (records, seconds): one row a task in the order of `prompts`, and the reader's wall seconds for each.
     """
     digests = [_sha(prompt.messages) for prompt in prompts]
-    keys = [_sha([digest, reader.identity]) for digest in digests]
+    size = reader.batch_size
+    batches = [range(start, min(start + size, len(prompts))) for start in range(0, len(prompts), size)]
+    # An answer may depend on the prompts that were answered with it, so a batch is one unit: its prompts are part of each key,
+    # and one that a kill left incomplete is asked again whole.
+    keys = [_sha([[digests[p] for p in batch], place, reader.identity]) for batch in batches for place in range(len(batch))]
     with Journal(journal) as kept:
-        missing = [place for place, key in enumerate(keys) if kept.get(key) is None]
+        missing = [p for batch in batches if any(kept.get(keys[p]) is None for p in batch) for p in batch]
         name = prompts[0].arm if prompts else "arm"
         bar = tqdm(total=len(prompts), initial=len(prompts) - len(missing), desc=name, unit="item", disable=not progress)
         for place, completion in zip(missing, reader.iter_answers([prompts[p].messages for p in missing]), strict=True):

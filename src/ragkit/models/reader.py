@@ -49,11 +49,14 @@ class Reader:
     Attributes
     ----------
     identity : dict
-        All that an answer depends on besides the prompt, as plain JSON values; a key for journals.
+        All that an answer depends on besides the prompt and its batch, as plain JSON values; a key for journals.
+    batch_size : int
+        How many consecutive prompts are answered together; 1 where each is answered by itself.
     """
 
     def __init__(self, name: str, identity: dict[str, Any], engine: _Engine) -> None:
         self.identity = identity
+        self.batch_size = int(identity.get("batch_size", 1))
         self._name = name
         self._engine: _Engine | None = engine
 
@@ -157,14 +160,16 @@ def open_reader(profile: str | Path | Profile, *, progress: bool = True) -> Read
     if served:
         return Reader(name, identity, _Served(entry, choice))
     assert entry is not None
+    identity["batch_size"] = choice.batch_size
     return Reader(name, identity, _InProcess(entry, ensure(entry.name, progress), choice))
 
 
 class _InProcess:
     """OpenVINO GenAI on this machine's CPU, straight from a GGUF file, in small batches.
 
-    On a CPU a token costs one reading of all weights, whoever it is for: four prompts at once write their answers at nearly the
-    price of one. Greedy answers are those of one prompt at a time; a batch's seconds are shared equally among its prompts.
+    On a CPU a token costs one reading of all weights, whoever it is for: several prompts at once write their answers at nearly
+    the price of one. In another batch the last bits of a prompt's arithmetic differ, and with them some words of its answer, so
+    `run_arm` keeps batches whole. A batch's seconds are shared equally among its prompts.
     """
 
     def __init__(self, entry: ModelEntry, path: Path, choice: ReaderChoice) -> None:
