@@ -134,9 +134,10 @@ def test_a_prompt_over_the_context_is_refused(reader):
         reader.answer(["orbit " * 2100])
 
 
-def test_completions_come_one_by_one(reader):
-    answers = reader.iter_answers(["Name one planet.", "orbit " * 2100])
-    assert next(answers).text
+def test_completions_come_as_soon_as_their_batch_is_done(reader):
+    batch = ["Name one planet."] * reader.batch_size
+    answers = reader.iter_answers([*batch, "orbit " * 2100])
+    assert all(next(answers).text for _ in batch)
     with pytest.raises(InputError):
         next(answers)
 
