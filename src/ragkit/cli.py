@@ -42,10 +42,14 @@ def _print_json(value: Any) -> None:
 # --- snapshot, index -------------------------------------------------------------------------------------------------
 
 
-def _rejections(rejected: Sequence[tuple[int, str]], shown: int = 5) -> list[str]:
-    lines = [f"rejected {len(rejected)} of the rows:"] if rejected else []
-    lines += [f"  row {row}: {reason}" for row, reason in rejected[:shown]]
-    return lines + ([f"  … and {len(rejected) - shown} more (--json lists all)"] if len(rejected) > shown else [])
+def _print_rejections(rejected: Sequence[tuple[int, str]], shown: int = 5) -> None:
+    """Say how many rows were rejected and why, the first few by name."""
+    if rejected:
+        print(f"rejected {len(rejected)} of the rows:")
+    for row, reason in rejected[:shown]:
+        print(f"  row {row}: {reason}")
+    if len(rejected) > shown:
+        print(f"  … and {len(rejected) - shown} more (--json lists all)")
 
 
 def _snapshot(args: argparse.Namespace) -> int:
@@ -60,7 +64,7 @@ def _snapshot(args: argparse.Namespace) -> int:
         return 0
     print(f"{len(snapshot.articles)} articles written to {args.out}")
     print(f"digest {snapshot.digest}")
-    print("\n".join(_rejections(snapshot.rejected)), end="\n" if snapshot.rejected else "")
+    _print_rejections(snapshot.rejected)
     return 0
 
 
@@ -96,7 +100,7 @@ def _index(args: argparse.Namespace) -> int:
         return 0
     work = f"{index.embedded} chunks embedded" if index.embedded else "nothing to embed"
     print(f"{result['articles']} articles, {result['chunks']} chunks in {args.index}/ ({work}); index {result['key']}")
-    print("\n".join(_rejections(snapshot.rejected)), end="\n" if snapshot.rejected else "")
+    _print_rejections(snapshot.rejected)
     return 0
 
 
@@ -140,12 +144,10 @@ def _threshold(args: argparse.Namespace, profile: Profile) -> float | None:
     return profile.retrieval.min_cosine if args.min_cosine is None else args.min_cosine
 
 
-def _answer(args: argparse.Namespace, bare: bool) -> tuple[Answer, Answer | None]:
+def _answer(args: argparse.Namespace, profile: Profile, bare: bool) -> tuple[Answer, Answer | None]:
     from ragkit.answering import answer_bare, answer_question
     from ragkit.models import Reader, open_embedder, open_reader
-    from ragkit.profile import load_profile
 
-    profile = load_profile(args.profile)
     opened: list[Reader] = []
 
     def reader() -> Reader:
@@ -219,11 +221,12 @@ def _answer_lines(answer: Answer, threshold: float | None) -> list[str]:
 def _ask(args: argparse.Namespace) -> int:
     from ragkit.profile import load_profile
 
-    answer, _ = _answer(args, bare=False)
+    profile = load_profile(args.profile)
+    answer, _ = _answer(args, profile, bare=False)
     if args.json:
         _print_json(_answer_json(answer))
     else:
-        print("\n".join(_answer_lines(answer, _threshold(args, load_profile(args.profile)))))
+        print("\n".join(_answer_lines(answer, _threshold(args, profile))))
     return 0
 
 
@@ -238,12 +241,13 @@ def _side_by_side(left: Sequence[str], right: Sequence[str], width: int) -> list
 def _ab(args: argparse.Namespace) -> int:
     from ragkit.profile import load_profile
 
-    answer, bare = _answer(args, bare=True)
+    profile = load_profile(args.profile)
+    answer, bare = _answer(args, profile, bare=True)
     assert bare is not None
     if args.json:
         _print_json({"with_retrieval": _answer_json(answer), "without_retrieval": _answer_json(bare)})
         return 0
-    left = ["WITH RETRIEVAL", "", *_answer_lines(answer, _threshold(args, load_profile(args.profile)))]
+    left = ["WITH RETRIEVAL", "", *_answer_lines(answer, _threshold(args, profile))]
     right = ["WITHOUT RETRIEVAL", "", bare.text, "", _times(bare)]
     print("\n".join(_side_by_side(left, right, shutil.get_terminal_size((120, 24)).columns)))
     return 0

@@ -17,7 +17,7 @@ import numpy as np
 from ragkit.corpus import read_snapshot
 from ragkit.errors import InputError
 from ragkit.evaluation.metrics import average_precision, hit_at_k, ndcg_at_k, recall_at_k, reciprocal_rank
-from ragkit.records import Article, Chunk, Gold, Task
+from ragkit.records import Article, Gold, Task
 
 if TYPE_CHECKING:
     from ragkit.models import Embedder
@@ -117,23 +117,15 @@ def read_beir(folder: str | Path, split: str = "test") -> Collection:
     return Collection(articles, {query: queries[query] for query in judged}, judged)
 
 
-def whole_article(article: Article) -> Chunk:
-    """The article as one chunk, for runs with the chunker off."""
-    return Chunk(
-        f"{article.article_id}::0", article.article_id, article.title, article.url, article.published_at,
-        None, article.text, 0, len(article.text), article.source,
-    )  # fmt: skip
-
-
 def dense_run(collection: Collection, embedder: Embedder, folder: str | Path, depth: int = 1000) -> dict[str, list[str]]:
     """Rank documents for every query with the book's own index: {query id: document ids, best first}.
 
     Over-long documents are truncated as the published runs did; `embedder.truncated` counts them. Ties are ordered by id.
     """
+    from ragkit.evaluation.sweep import whole_articles
     from ragkit.retrieval import build_index
 
-    chunks = [whole_article(article) for article in collection.articles]
-    index = build_index(chunks, embedder, folder, {"reproduce": True}, truncate=True)
+    index = build_index(whole_articles(collection.articles), embedder, folder, {"reproduce": True}, truncate=True)
     vectors = embedder.encode_queries(list(collection.queries.values()), truncate=True)
     return {
         query: [hit.chunk.article_id for hit in hits]
