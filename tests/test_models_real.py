@@ -17,7 +17,7 @@ pytestmark = pytest.mark.models
 
 PROFILE = Profile(
     name="smallest",
-    embedder=EmbedderChoice(model="all-MiniLM-L6-v2", batch_size=4),
+    embedder=EmbedderChoice(model="all-MiniLM-L6-v2", batch_size=4, backend="sentence-transformers"),
     reader=ReaderChoice(model="smollm2-135m-instruct", max_new_tokens=24),
 )
 TEXTS = [
@@ -61,6 +61,16 @@ def test_vectors_equal_sentence_transformers_in_the_order_given(embedder, bare):
     np.testing.assert_array_equal(embedder.encode_queries(TEXTS), vectors)
 
 
+def test_the_fast_backend_gives_nearly_the_same_vectors_under_another_identity(embedder):
+    fast = PROFILE.model_copy(update={"embedder": PROFILE.embedder.model_copy(update={"backend": "openvino"})})
+    with open_embedder(fast) as opened:
+        vectors = opened.encode_passages(TEXTS)
+        np.testing.assert_array_equal(opened.encode_queries(TEXTS), vectors)
+        assert {**opened.identity, "dtype": "float32"} == embedder.identity != opened.identity
+    cosines = np.einsum("nd,nd->n", vectors, embedder.encode_passages(TEXTS))
+    assert cosines.min() > 0.999
+
+
 def test_the_limit_counts_special_tokens(embedder):
     assert embedder.max_tokens == 256
     assert len(embedder.tokenizer.encode("orbit " * 254)) == 256
@@ -101,7 +111,8 @@ def test_opening_reaches_for_no_network(monkeypatch):
 
 
 def test_the_identity_says_all_that_a_vector_depends_on_and_not_how_it_was_batched(embedder):
-    other = PROFILE.model_copy(update={"embedder": EmbedderChoice(model="sentence-transformers/all-MiniLM-L6-v2", batch_size=7)})
+    choice = PROFILE.embedder.model_copy(update={"model": "sentence-transformers/all-MiniLM-L6-v2", "batch_size": 7})
+    other = PROFILE.model_copy(update={"embedder": choice})
     with open_embedder(other) as opened:
         assert opened.identity == embedder.identity
     assert embedder.identity["weights"] == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

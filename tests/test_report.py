@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from ragkit.answering.prompts import REFUSAL
 from ragkit.errors import InputError, RagkitError, ServiceError
-from ragkit.evaluation.arms import arm_prompts
+from ragkit.evaluation.arms import arm_depth, arm_prompts
 from ragkit.evaluation.collections import read_beir, read_squad, retrieval_report
-from ragkit.evaluation.experiment import run_arm, timings
-from ragkit.evaluation.items import covers, paired, read_records, write_records
+from ragkit.evaluation.experiment import run_arm, stored_completions, timings
+from ragkit.evaluation.items import covers, paired, read_records, write_records, write_whole
 from ragkit.evaluation.metrics import average_precision, hit_at_k, ndcg_at_k, recall_at_k, reciprocal_rank
 from ragkit.evaluation.report import (
     METRICS,
@@ -52,7 +53,7 @@ def row(key, arm, correct, **changes):
         "question": f"What of {key}?", "gold_answer": "blue", "answer": "blue" if correct else "red", "correct": correct,
         "rule": "gold" if correct else "no match", "refused": False, "finish_reason": "stop", "context": ["a::0"],
         "context_tokens": 10, "cut": 0, "article_in_context": True, "gold_chunk_rank": 1, "prompt_tokens": 20,
-        "completion_tokens": 2, "prompt_sha256": "0" * 64,
+        "completion_tokens": 2, "prompt_sha256": "0" * 64, "gives_counterfactual": None, "key": "0" * 64,
     }  # fmt: skip
     return base | changes
 
@@ -171,7 +172,7 @@ CORPUS = [
 
 
 def prompts(arm, tasks, found=None, budget=10**6):
-    return arm_prompts(arm, tasks, found or [hits(*CORPUS)] * len(tasks), CORPUS, budget, len)
+    return arm_prompts(arm, tasks, found or [hits(*CORPUS)] * len(tasks), CORPUS, 3, budget, len)
 
 
 def test_arms_differ_by_their_context_alone():
@@ -205,6 +206,44 @@ def test_the_budget_cuts_the_last_chunks_and_counts_them():
     assert (whole.cut, cut.cut) == (0, 1)
     assert cut.context == whole.context[:2]
     assert cut.context_tokens < whole.context_tokens
+
+
+def test_noise_comes_from_other_articles_and_is_drawn_by_the_task():
+    (drawn,) = prompts("A2", [task("t1", Gold("moon", 35, 39))])
+    assert drawn.context == (CORPUS[2],)
+    (all_of_them,) = prompts("A2", [task("t2", answerable=False)])
+    assert sorted(c.chunk_id for c in all_of_them.context) == sorted(c.chunk_id for c in CORPUS)
+    assert prompts("A2", [task("t2", answerable=False)]) == [all_of_them]
+
+
+def test_distractors_are_the_nearest_of_other_articles():
+    (near,) = prompts("A3", [task("t1", Gold("moon", 35, 39))])
+    assert near.context == (CORPUS[2],)
+    assert prompts("A3", [task("t1", answerable=False)]) == []
+    assert (arm_depth("A4", 5, CORPUS), arm_depth("A3", 5, CORPUS)) == (5, 8)
+
+
+def test_the_oracle_article_gives_every_chunk_of_it():
+    (whole,) = prompts("A7", [task("t1", Gold("moon", 35, 39))])
+    assert whole.context == tuple(CORPUS[:2])
+
+
+def test_the_leak_is_the_sentence_that_states_the_answer_and_lies_where_it_says():
+    (leak,) = prompts("A8", [task("t1", Gold("moon", 20, 39))])
+    (sentence,) = leak.context
+    assert sentence.text == "Its far side is blue."
+    assert CORPUS[1].text[sentence.start - CORPUS[1].start : sentence.end - CORPUS[1].start] == sentence.text
+    assert prompts("A8", [task("t1", Gold("mars", 0, 4))]) == []
+
+
+def test_the_answer_is_masked_or_swapped_in_the_gold_chunk_alone():
+    asked = task("t1", Gold("moon", 35, 39))
+    (masked,) = prompts("A9", [asked])
+    assert [chunk.text for chunk in masked.context] == ["grey. Its far side is [...]."]
+    assert prompts("A10", [asked]) == []
+    (swapped,) = prompts("A10", [replace(asked, counterfactual="green")])
+    assert [chunk.text for chunk in swapped.context] == ["grey. Its far side is green."]
+    assert prompts("A9", [task("t1", Gold("mars", 0, 4))]) == []
 
 
 def test_an_unknown_arm_is_refused():
@@ -241,6 +280,23 @@ def test_what_was_answered_before_a_fault_is_not_asked_again(tmp_path):
     assert second.asked == ["What of t2?"]
     assert [record["correct"] for record in records] == [True, True, False]
     assert timings(records, seconds)["seconds_per_item"] == 0.5
+
+
+def test_a_stored_answer_is_taken_over_where_prompt_batch_and_reader_are_the_same(tmp_path):
+    asked = prompts("A0", [task(f"t{n}", Gold("moon", 0, 3)) for n in range(2)])
+    records, seconds = run_arm(asked, Stopping(["blue", "red"]), tmp_path / "first.jsonl", progress=False)
+    write_records(records, tmp_path / "runs" / "A0.jsonl")
+    write_whole(tmp_path / "metrics" / "eval_A0.timings.json", timings(records, seconds))
+    known = stored_completions(tmp_path, "A0")
+    more = prompts("A0", [task(f"t{n}", Gold("moon", 0, 3)) for n in range(3)])
+    second = Stopping(["green"])
+    again, _ = run_arm(more, second, tmp_path / "second.jsonl", progress=False, known=known)
+    assert second.asked == ["What of t2?"]
+    assert again[:2] == records
+    other = Stopping(["green"] * 2, model="other")
+    run_arm(asked, other, tmp_path / "third.jsonl", progress=False, known=known)
+    assert len(other.asked) == 2
+    assert stored_completions(tmp_path / "nowhere", "A0") == {}
 
 
 def test_another_reader_is_asked_anew(tmp_path):

@@ -339,7 +339,7 @@ def _reproduce_beir(args: argparse.Namespace) -> int:
     from ragkit.profile import load_profile
 
     collection = read_beir(args.folder)
-    with tempfile.TemporaryDirectory() as scratch, open_embedder(load_profile(args.profile)) as embedder:
+    with tempfile.TemporaryDirectory() as scratch, open_embedder(load_profile(args.profile).in_float32()) as embedder:
         run = dense_run(collection, embedder, args.index or scratch)
         truncated = embedder.truncated
     report = {**retrieval_report(run, collection.qrels), "queries": len(collection.queries), "truncated": truncated}

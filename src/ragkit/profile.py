@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ragkit.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ARMS = ("A0", "A1", "A4", "A6")
+ARMS = ("A0", "A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9", "A10")
 
 
 class _Part(BaseModel):
@@ -23,10 +23,12 @@ class _Part(BaseModel):
 
 
 class EmbedderChoice(_Part):
-    """The embedding model: `backend` in-process ("sentence-transformers") or any OpenAI-compatible server ("openai")."""
+    """The embedding model: `backend` in this process ("openvino", or "sentence-transformers" in float32, as published figures
+    are made) or any OpenAI-compatible server ("openai").
+    """
 
     model: str
-    backend: Literal["sentence-transformers", "openai"] = "sentence-transformers"
+    backend: Literal["openvino", "sentence-transformers", "openai"] = "openvino"
     base_url: str | None = None
     batch_size: int = Field(32, ge=1)
     timeout_seconds: float = Field(120.0, gt=0)
@@ -107,6 +109,12 @@ class Profile(_Part):
             if part.backend == "openai" and not part.base_url:
                 raise ValueError(f"{part.model}: the openai backend needs a base_url such as http://localhost:8000/v1")
         return self
+
+    def in_float32(self) -> Profile:
+        """The same choices with the in-process embedder in float32, the arithmetic of published figures."""
+        if self.embedder.backend == "openai":
+            return self
+        return self.model_copy(update={"embedder": self.embedder.model_copy(update={"backend": "sentence-transformers"})})
 
     @property
     def digest(self) -> str:

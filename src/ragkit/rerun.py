@@ -18,6 +18,7 @@ from ragkit.lab.metrics import write_text
 from ragkit.lab.processes import end_with_parent
 from ragkit.models import list_models, model_entry
 from ragkit.profile import Profile, load_profile
+from ragkit.stages import FRESH
 
 PROFILES = Path("artifacts/profiles.yaml")
 WORK = Path(".ragkit-work")
@@ -57,7 +58,7 @@ def _dvc(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return subprocess.run(
         [sys.executable, "-m", "dvc", *words],
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, FRESH: "1"},
         capture_output=quiet,
         text=True,
         check=False,

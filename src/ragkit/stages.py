@@ -7,12 +7,14 @@ python -m ragkit.stages lab cpu 01_chunking
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ragkit.errors import RagkitError
 from ragkit.lab.processes import end_with_parent
@@ -21,33 +23,38 @@ from ragkit.profile import load_profile
 
 ARTIFACTS = "artifacts"
 JOURNALS = Path(".ragkit-work/journal")
+FRESH = "RAGKIT_FRESH"  # set by `make rerun`: nothing stored is taken over, everything is measured again
 
 
 @contextmanager
-def _receipt(name: str, profile: str) -> Iterator[list[dict]]:
-    """Time a stage and write its receipt if it ends well; the list takes the identities of the models that it used."""
+def _receipt(name: str, profile: str) -> Iterator[dict[str, Any]]:
+    """Time a stage and write its receipt if it ends well; the stage adds what it knows: `used` (identities of models), `answers`."""
     evaluation = load_profile(profile).evaluation
-    used: list[dict] = []
+    known: dict[str, Any] = {}
     started, clock = datetime.now(UTC), time.perf_counter()
-    yield used
+    yield known
     data = (evaluation.snapshot, evaluation.tasks)
-    write_receipt(name, profile, started=started, seconds=time.perf_counter() - clock, data=data, used=used, artifacts=ARTIFACTS)
+    seconds = time.perf_counter() - clock
+    write_receipt(name, profile, started=started, seconds=seconds, data=data, artifacts=ARTIFACTS, **known)
 
 
 def run_index(profile: str) -> None:
     """Phase A: build the frozen index and embed the tasks' questions."""
     from ragkit.retrieval.frozen import freeze
 
-    with _receipt("index", profile) as used:
-        used.append(freeze(profile, ARTIFACTS)["embedder"])
+    with _receipt("index", profile) as known:
+        known["used"] = [freeze(profile, ARTIFACTS)["embedder"]]
 
 
 def run_eval(profile: str, arm: str) -> None:
     """Phase B: one arm on the frozen tasks."""
     from ragkit.evaluation.experiment import run_profile_arm
 
-    with _receipt(f"eval_{arm}", profile) as used:
-        used.append(run_profile_arm(profile, arm, ARTIFACTS, JOURNALS / profile / f"{arm}.jsonl"))
+    with _receipt(f"eval_{arm}", profile) as known:
+        journal = JOURNALS / profile / f"{arm}.jsonl"
+        ran = run_profile_arm(profile, arm, ARTIFACTS, journal, fresh=bool(os.environ.get(FRESH)))
+        known["used"] = [ran["identity"]]
+        known["answers"] = {"asked": ran["asked"], "kept": ran["kept"]}
 
 
 def run_lab(profile: str, notebook: str) -> None:

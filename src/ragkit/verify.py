@@ -34,7 +34,7 @@ def verify_scifact(folder: Path) -> tuple[bool, dict[str, Any]]:
     """SciFact, dense, against `data/published/scifact.yaml`; True where every figure is within its tolerance."""
     published = yaml.safe_load(Path("data/published/scifact.yaml").read_text(encoding="utf-8"))
     collection = read_beir(folder)
-    with tempfile.TemporaryDirectory() as scratch, open_embedder(PROFILE) as embedder:
+    with tempfile.TemporaryDirectory() as scratch, open_embedder(load_profile(PROFILE).in_float32()) as embedder:
         run = dense_run(collection, embedder, scratch)
         truncated, identity = embedder.truncated, embedder.identity
     got = retrieval_report(run, collection.qrels)

@@ -104,7 +104,23 @@ def tasks_digest(tasks: Iterable[Task]) -> str:
 def holds(text: str, answer: str) -> bool:
     """Whether `text` holds `answer` on token borders, whatever the case and spacing: "5 km" is in "(5  km)", not in "1.5 km"."""
     words = _plain(answer)
-    return bool(words) and re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(words)}(?!\w)(?![.,]\d)", _plain(text)) is not None
+    return bool(words) and _on_borders(re.escape(words)).search(_plain(text)) is not None
+
+
+def occurrences(text: str, answers: Iterable[str]) -> list[tuple[int, int]]:
+    """Where `text` holds any of the answers, as `holds` reads them: (start, end) in order, the longest where two overlap."""
+    forms = sorted({tuple(answer.split()) for answer in answers if answer.strip()}, key=lambda form: -len(" ".join(form)))
+    taken: list[tuple[int, int]] = []
+    for form in forms:
+        pattern = _on_borders(r"\s+".join(map(re.escape, form)))
+        for found in pattern.finditer(text):
+            if all(found.end() <= start or end <= found.start() for start, end in taken):
+                taken.append(found.span())
+    return sorted(taken)
+
+
+def _on_borders(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?<!\d[.,])(?:{pattern})(?!\w)(?![.,]\d)", re.IGNORECASE)
 
 
 def _plain(text: str) -> str:

@@ -16,9 +16,9 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
-from ragkit.evaluation.arms import ArmPrompt, arm_prompts
-from ragkit.evaluation.checking import check_answer
-from ragkit.evaluation.items import Record, covers, write_records, write_whole
+from ragkit.evaluation.arms import ArmPrompt, arm_depth, arm_prompts
+from ragkit.evaluation.checking import check_answer, contains_answer
+from ragkit.evaluation.items import Record, covers, read_records, write_records, write_whole
 from ragkit.lab import write_timings
 from ragkit.models import open_embedder, open_reader
 from ragkit.profile import Profile, load_profile
@@ -86,7 +86,7 @@ class Journal:
         self.file.unlink(missing_ok=True)
 
 
-def _record(prompt: ArmPrompt, prompt_digest: str, completion: Completion) -> Record:
+def _record(prompt: ArmPrompt, prompt_digest: str, key: str, completion: Completion) -> Record:
     task = prompt.task
     verdict = check_answer(
         completion.text, task.gold_answer, task.aliases, answerable=task.answerable, finish_reason=completion.finish_reason
@@ -106,6 +106,7 @@ def _record(prompt: ArmPrompt, prompt_digest: str, completion: Completion) -> Re
         "correct": verdict.correct,
         "rule": verdict.rule,
         "refused": verdict.refused,
+        "gives_counterfactual": contains_answer(completion.text, task.counterfactual) if task.counterfactual else None,
         "finish_reason": completion.finish_reason,
         "context": [chunk.chunk_id for chunk in prompt.context],
         "context_tokens": prompt.context_tokens,
@@ -115,17 +116,23 @@ def _record(prompt: ArmPrompt, prompt_digest: str, completion: Completion) -> Re
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "prompt_sha256": prompt_digest,
+        "key": key,
     }
 
 
 def run_arm(
-    prompts: Sequence[ArmPrompt], reader: Reader, journal: Path, progress: bool = True
+    prompts: Sequence[ArmPrompt],
+    reader: Reader,
+    journal: Path,
+    progress: bool = True,
+    known: Mapping[str, Completion] | None = None,
 ) -> tuple[list[Record], list[float]]:
     """Put one arm's prompts to the reader and check the answers; what a killed run finished is not asked again.
 
     Parameters
     ----------
     journal : file of this run's journal; it stays until `Journal.forget`, so that the caller stores the records first.
+    known : completions of an earlier whole run by their keys (`stored_completions`), taken where the key is the same.
 
     Returns
     -------
@@ -137,42 +144,72 @@ def run_arm(
     # An answer may depend on the prompts that were answered with it, so a batch is one unit: its prompts are part of each key,
     # and one that a kill left incomplete is asked again whole.
     keys = [_sha([[digests[p] for p in batch], place, reader.identity]) for batch in batches for place in range(len(batch))]
+    known = known or {}
     with Journal(journal) as kept:
-        missing = [p for batch in batches if any(kept.get(keys[p]) is None for p in batch) for p in batch]
+
+        def done(place: int) -> Completion | None:
+            return kept.get(keys[place]) or known.get(keys[place])
+
+        missing = [p for batch in batches if any(done(p) is None for p in batch) for p in batch]
         name = prompts[0].arm if prompts else "arm"
         bar = tqdm(total=len(prompts), initial=len(prompts) - len(missing), desc=name, unit="item", disable=not progress)
         for place, completion in zip(missing, reader.iter_answers([prompts[p].messages for p in missing]), strict=True):
             kept.put(keys[place], completion)
             bar.update(1)
         bar.close()
-        completions = [kept.get(key) for key in keys]
-    records = [_record(p, d, c) for p, d, c in zip(prompts, digests, completions, strict=True) if c is not None]
+        completions = [done(place) for place in range(len(prompts))]
+    rows = zip(prompts, digests, keys, completions, strict=True)
+    records = [_record(p, d, k, c) for p, d, k, c in rows if c is not None]
     return records, [completion.seconds for completion in completions if completion is not None]
 
 
-def run_profile_arm(profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path) -> dict[str, Any]:
+def stored_completions(folder: Path, arm: str) -> dict[str, Completion]:
+    """The completions of an arm's stored rows by their keys, so that a stage that became stale asks only what changed.
+
+    A key holds the prompt, its batch and the reader: where it is the same, so is the answer. Rows that do not parse, or were
+    written by an older form of this package, are asked again.
+    """
+    try:
+        rows = read_records(folder / "runs", [arm])[arm]
+        seconds = json.loads((folder / "metrics" / f"eval_{arm}.timings.json").read_text(encoding="utf-8"))["by_item"]
+        return {
+            row["key"]: Completion(
+                row["answer"], row["finish_reason"], row["prompt_tokens"], row["completion_tokens"], seconds[row["task_id"]]
+            )
+            for row in rows
+        }
+    except (InputError, OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def run_profile_arm(
+    profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path, fresh: bool = False
+) -> dict[str, Any]:
     """One arm of a profile on its frozen tasks: rows to `runs/ARM.jsonl`, times to `metrics/eval_ARM.timings.json`.
 
-    Returns the reader's identity.
+    Answers stored under the same key (prompt, batch, reader) are taken over, unless `fresh` asks everything again.
+
+    Returns
+    -------
+    `identity` of the reader, and how many answers were `asked` now and `kept` from the stored run.
     """
     profile = load_profile(profile)
+    folder = Path(artifacts) / profile.name
+    known = {} if fresh else stored_completions(folder, arm)
     frozen = open_frozen(profile, artifacts)
     tasks = frozen.select(profile.evaluation.split, profile.evaluation.limit)
+    chunks, k = frozen.index.chunks, profile.retrieval.k
+    hits = frozen.hits(tasks, arm_depth(arm, k, chunks))
     with open_reader(profile) as reader:
         prompts = arm_prompts(
-            arm,
-            tasks,
-            frozen.hits(tasks, profile.retrieval.k),
-            frozen.index.chunks,
-            profile.reader.context_tokens,
-            reader.count_tokens,
+            arm, tasks, hits, chunks, k, profile.reader.context_tokens, reader.count_tokens, profile.evaluation.seed
         )
-        records, seconds = run_arm(prompts, reader, journal)
-    folder = Path(artifacts) / profile.name
+        records, seconds = run_arm(prompts, reader, journal, known=known)
     write_records(records, folder / "runs" / f"{arm}.jsonl")
     write_timings(f"eval_{arm}", timings(records, seconds), profile.name, artifacts)
     Journal(journal).forget()
-    return reader.identity
+    kept = sum(row["key"] in known for row in records)
+    return {"identity": reader.identity, "asked": len(records) - kept, "kept": kept}
 
 
 def evaluate(
@@ -203,20 +240,23 @@ def evaluate(
         chunks = profile_chunks(profile, articles, embedder.tokenizer)
         index = build_index(chunks, embedder, folder / "index")
         vectors = embedder.encode_queries([task.question for task in tasks])
-    hits = index.search_many(vectors, profile.retrieval.k)
+    k = profile.retrieval.k
+    hits = index.search_many(vectors, max(arm_depth(arm, k, index.chunks) for arm in arms))
     records: dict[str, list[Record]] = {}
     with open_reader(profile) as reader:
         identity = reader.identity
         for arm in arms:
-            prompts = arm_prompts(arm, tasks, hits, index.chunks, profile.reader.context_tokens, reader.count_tokens)
+            prompts = arm_prompts(
+                arm, tasks, hits, index.chunks, k, profile.reader.context_tokens, reader.count_tokens, profile.evaluation.seed
+            )
             records[arm], seconds = run_arm(prompts, reader, folder / "journal" / f"{arm}.jsonl")
             write_records(records[arm], folder / f"{arm}.jsonl")
             write_whole(folder / f"{arm}.timings.json", timings(records[arm], seconds))
     made = {**provenance, "profile": profile.digest, "reader": identity, "index": index.manifest["key"]}
     report = rag_report(
         records,
-        retrieval_rows(tasks, hits, profile.retrieval.k),
-        profile.retrieval.k,
+        retrieval_rows(tasks, [found[:k] for found in hits], k),
+        k,
         profile.evaluation.primary,
         made,
         profile.evaluation.seed,
@@ -225,12 +265,13 @@ def evaluate(
     return report
 
 
-def timings(records: Sequence[Record], seconds: Sequence[float]) -> dict[str, float]:
-    """Seconds an item and tokens a second of one arm (wall time of the reader alone)."""
+def timings(records: Sequence[Record], seconds: Sequence[float]) -> dict[str, Any]:
+    """Seconds an item and tokens a second of one arm (wall time of the reader alone), and the seconds of each item."""
     total = sum(seconds)
     return {
         "items": len(records),
         "seconds": total,
         "seconds_per_item": total / len(records) if records else 0.0,
         "completion_tokens_per_second": sum(row["completion_tokens"] for row in records) / total if total else 0.0,
+        "by_item": {row["task_id"]: round(taken, 3) for row, taken in zip(records, seconds, strict=True)},
     }

@@ -25,8 +25,10 @@ METRICS = ("article_hit", "article_recall", "article_rr", "chunk_hit", "chunk_re
 _COLUMNS = {
     "task_id": "string", "arm": "string", "split": "string", "kind": "string", "answerable": "bool", "cluster": "string",
     "question": "string", "gold_answer": "string", "answer": "string", "correct": "bool", "rule": "string", "refused": "bool",
+    "gives_counterfactual": "bool",
     "finish_reason": "string", "context": "list", "context_tokens": "int64", "cut": "int64", "article_in_context": "bool",
     "gold_chunk_rank": "int64", "prompt_tokens": "int64", "completion_tokens": "int64", "prompt_sha256": "string",
+    "key": "string",
 }  # fmt: skip
 _END_TASK = {"A0": "parametric", "A1": "template", "A4": "rag", "A6": "oracle"}
 

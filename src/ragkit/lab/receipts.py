@@ -50,7 +50,8 @@ class Receipt:
     """One run. Digests are sha256 (64 hex) by path or name; `started` is ISO 8601 UTC; memory in MiB.
 
     `package` maps every module of ragkit that was loaded to its file's digest; `models` maps a model's name to what identifies
-    its weights; `machine` is what `machine` returns.
+    its weights; `machine` is what `machine` returns; `answers` how many answers a reader was `asked` for in this run and how
+    many were `kept` from an earlier one with the same prompts, batches and reader.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Receipt:
     started: str
     seconds: float
     peak_memory_mib: int
+    answers: dict[str, int] | None = None
 
 
 def write_receipt(
@@ -77,6 +79,7 @@ def write_receipt(
     data: Iterable[str | Path] = (),
     used: Iterable[Any] = (),
     record: Mapping[str, Any] | None = None,
+    answers: dict[str, int] | None = None,
     root: Path | None = None,
     artifacts: str | Path = "artifacts",
 ) -> Path:
@@ -96,6 +99,8 @@ def write_receipt(
         Embedders, readers, or anything else with an ``identity`` mapping.
     record : mapping, optional
         What another process (a notebook's kernel) says about itself, as `record_of_this_process` does; this one by default.
+    answers : mapping, optional
+        Of a reader's stage: how many answers were `asked`, how many `kept`.
     root : Path, optional
         Paths are written from here; the working directory by default.
 
@@ -123,6 +128,7 @@ def write_receipt(
         started=started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(seconds, 1),
         peak_memory_mib=seen["peak_memory_mib"] + (peak_memory_mib(children=False) if record is not None else 0),
+        answers=answers,
     )
     text = json.dumps(asdict(receipt), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return write_text(profile_folder(chosen, artifacts) / "receipts" / f"{name}.json", text)
