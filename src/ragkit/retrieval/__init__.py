@@ -1,4 +1,4 @@
-"""Search: the immutable LanceDB index, its filters, and reciprocal rank fusion.
+"""Search: the immutable LanceDB index, its filters, BM25, and reciprocal rank fusion.
 
 It never asks a reader, and never changes an index that is there.
 """
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ragkit.retrieval.frozen import Frozen, freeze, open_frozen, profile_chunks
     from ragkit.retrieval.fusion import fuse
     from ragkit.retrieval.index import Index, build_index, chunks_digest, open_index
+    from ragkit.retrieval.lexical import Fused, LexicalIndex, Scored, build_lexical, hybrid, search_hybrid, tokenize
 
 _WHERE = {
     "build_index": "index",
@@ -23,9 +24,33 @@ _WHERE = {
     "freeze": "frozen",
     "open_frozen": "frozen",
     "profile_chunks": "frozen",
+    "Fused": "lexical",
+    "LexicalIndex": "lexical",
+    "Scored": "lexical",
+    "build_lexical": "lexical",
+    "hybrid": "lexical",
+    "search_hybrid": "lexical",
+    "tokenize": "lexical",
 }
 
-__all__ = ["Frozen", "Index", "build_index", "chunks_digest", "freeze", "fuse", "open_frozen", "open_index", "profile_chunks"]
+__all__ = [
+    "Frozen",
+    "Fused",
+    "Index",
+    "LexicalIndex",
+    "Scored",
+    "build_index",
+    "build_lexical",
+    "chunks_digest",
+    "freeze",
+    "fuse",
+    "hybrid",
+    "open_frozen",
+    "open_index",
+    "profile_chunks",
+    "search_hybrid",
+    "tokenize",
+]
 
 
 def __getattr__(name: str) -> Any:
