@@ -105,10 +105,21 @@ def read_snapshot(path: str | Path) -> Snapshot:
     are not UTF-8, and links that lead outside the folder.
     """
     path = Path(path)
+    rows = read_rows(path)
+    if not rows:
+        raise InputError(f"{path} holds no rows: give {_READABLE}")
+    snapshot = _collect(rows)
+    if not snapshot.articles:
+        raise InputError(_all_rejected(path, rows, snapshot.rejected))
+    return snapshot
+
+
+def read_rows(path: Path) -> list[Row | _Rejection]:
+    """The rows of a file or folder as they stand, before any is judged; raises `InputError` where they cannot be read."""
     if not path.exists():
         raise InputError(f"{path} does not exist: give {_READABLE}")
     try:
-        rows = list(_rows(path))
+        return list(_rows(path))
     except UnicodeDecodeError as error:
         place = f"byte 0x{error.object[error.start]:02x}, {error.reason}"
         raise InputError(f"{path} is not UTF-8 ({place}): save it as UTF-8") from error
@@ -116,12 +127,6 @@ def read_snapshot(path: str | Path) -> Snapshot:
         raise InputError(f"{path} is not a whole gzip file ({error}): fetch or compress it again") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}): check its permissions") from error
-    if not rows:
-        raise InputError(f"{path} holds no rows: give {_READABLE}")
-    snapshot = _collect(rows)
-    if not snapshot.articles:
-        raise InputError(_all_rejected(path, rows, snapshot.rejected))
-    return snapshot
 
 
 def write_snapshot(snapshot: Snapshot, path: str | Path, overwrite: bool = False) -> Path:
