@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ragkit.cli import main, parser
+from ragkit.corpus import read_snapshot
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -54,6 +55,10 @@ def test_every_command_has_help_with_an_example(capsys, command):
         ("ask", "q", "-k", "two"),
         ("models", "eat"),
         ("eval", "--split", "train"),
+        ("snapshot", "only-one-word"),
+        ("snapshot", "spaceflight-news", "out.parquet", "--since", "yesterday"),
+        ("snapshot", "spaceflight-news", "out.parquet", "--version", "v5"),
+        ("snapshot", "spaceflight-news", "out.parquet", "--limit", "0"),
         (),
     ],
 )
@@ -70,6 +75,11 @@ def test_wrong_words_are_status_2_and_one_line(capsys, words):
         (("ask", "q", "--profile", "nope"), "unknown profile"),
         (("run", "notebooks/99.py"), "99.py"),
         (("snapshot", "nowhere.parquet", "out.parquet"), "nowhere.parquet"),
+        (("snapshot", "a.json", "out.parquet", "--since", "2026-01-01"), "--since belongs to the source spaceflight-news"),
+        (("snapshot", "spaceflight-news", "a.json", "out.parquet"), "is fetched alone"),
+        (("snapshot", "spaceflight-news", "out.parquet", "--page-size", "501"), "1 to 500"),
+        (("snapshot", "spaceflight-news", "out.parquet", "--base-url", "nowhere"), "nowhere"),
+        (("snapshot", "spaceflight-news", "out.parquet", "--since", "2026-02-01", "--until", "2026-01-01"), "is after until"),
         (("reproduce", "beir", "nowhere"), "BEIR folder"),
         (("eval", "--arms", "A1,A77"), "A77"),
         (("vram", "NoSuchModel"), "NoSuchModel"),
@@ -103,6 +113,48 @@ def test_snapshot_counts_rejections_and_keeps_a_file_of_other_content(capsys, tm
     assert status == 1
     assert "overwrite" in err
     assert out.read_bytes() == before
+
+
+def test_snapshot_merges_several_sources_into_the_last_word(capsys, root, tmp_path):
+    files = [str(root / "tests" / "fixtures" / "corpus" / f"snapi_v{n}.json") for n in (2, 3, 4)]
+    digests = set()
+    for order in (files, files[::-1], [*files, files[0]]):
+        status, out, _ = run(capsys, "snapshot", *order, str(tmp_path / "out.parquet"), "--json")
+        assert status == 0
+        result = json.loads(out)
+        digests.add(result["digest"])
+    assert len(digests) == 1
+    assert result["rows"] == result["articles"] + len(result["rejected"])
+    assert result["reasons"] == {"repeats another row": 2}
+
+
+def test_snapshot_fetches_the_news_keeps_its_pages_and_says_what_came_from_disk(capsys, tmp_path):
+    from test_corpus_feeds import FakeApi, news, serving
+
+    api = FakeApi([news(n) for n in (5, 4, 3, 2, 1)])
+    out = str(tmp_path / "news.parquet")
+    with serving(api) as url:
+        words = ("snapshot", "spaceflight-news", out, "--since", "2026-01-01", "--base-url", url, "--page-size", "2")
+        status, text, err = run(capsys, *words)
+        assert (status, err) == (0, "")
+        assert "3 pages, 0 of them from disk" in text
+        assert "5 articles written" in text
+        assert len(list((tmp_path / "news.raw").iterdir())) == 3
+        status, text, _ = run(capsys, *words, "--json")
+        result = json.loads(text)
+        assert (result["fetch"]["asked"], result["fetch"]["from_disk"], result["fetch"]["missing"]) == (0, 3, 0)
+        assert result["digest"] == read_snapshot(out).digest
+        status, text, _ = run(capsys, *words)
+        assert "nothing was asked for: --refresh fetches anew" in text
+        api.fault = lambda api, n, asked: {**api.page("/v4/articles/", asked), "count": 9}
+        status, _, err = run(capsys, *words, "--refresh")
+        assert status == 0
+        assert "the API counts 4 articles more than were found" in err
+        api.fault = lambda api, n, asked: b"<html>"
+        status, _, err = run(capsys, *words, "--refresh")
+    assert status == 1
+    assert "not JSON" in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_vram_says_what_fits_and_fails_where_nothing_does(capsys):

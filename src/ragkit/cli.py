@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ from ragkit import __version__
 from ragkit.errors import InputError, RagkitError
 
 if TYPE_CHECKING:
+    from ragkit.corpus import Fetch
     from ragkit.models import Embedder
     from ragkit.profile import Profile
     from ragkit.records import Answer
@@ -52,20 +54,78 @@ def _print_rejections(rejected: Sequence[tuple[int, str]], shown: int = 5) -> No
         print(f"  … and {len(rejected) - shown} more (--json lists all)")
 
 
-def _snapshot(args: argparse.Namespace) -> int:
-    from ragkit.corpus import read_snapshot, write_snapshot
+NEWS = "spaceflight-news"
 
-    snapshot = read_snapshot(args.source)
+
+def _snapshot(args: argparse.Namespace) -> int:
+    from ragkit.corpus import read_feeds, write_snapshot
+
+    fetch = _fetched(args)
+    sources = fetch.pages if fetch else args.source
+    reading = read_feeds(sources, now=datetime.now(UTC), since=args.since, until=args.until)
+    snapshot = reading.snapshot
     write_snapshot(snapshot, args.out, overwrite=args.overwrite)
-    if args.json:
-        _print_json(
-            {"articles": len(snapshot.articles), "digest": snapshot.digest, "rejected": snapshot.rejected, "out": args.out}
+    if fetch and fetch.missing:
+        print(
+            f"ragkit snapshot: the API counts {abs(fetch.missing)} articles {'more' if fetch.missing > 0 else 'fewer'} than were "
+            "found; it changed while it was paged, or miscounts: run again with --refresh, or with an --until in the past",
+            file=sys.stderr,
         )
+    if args.json:
+        result = {
+            "articles": len(snapshot.articles),
+            "digest": snapshot.digest,
+            "rows": reading.rows,
+            "reasons": reading.reasons,
+            "rejected": snapshot.rejected,
+            "with_html": reading.with_html,
+            "out": args.out,
+        }
+        _print_json({**result, "fetch": _fetch_json(fetch)} if fetch else result)
         return 0
+    if fetch:
+        kept = fetch.pages[0].parent
+        print(f"{len(fetch.pages)} pages, {fetch.from_disk} of them from disk ({kept}/); {fetch.retries} requests repeated")
+        if fetch.from_disk and not fetch.asked:
+            print("nothing was asked for: --refresh fetches anew")
     print(f"{len(snapshot.articles)} articles written to {args.out}")
     print(f"digest {snapshot.digest}")
+    if reading.with_html:
+        print(f"HTML turned to plain text in {reading.with_html} rows")
     _print_rejections(snapshot.rejected)
     return 0
+
+
+def _fetched(args: argparse.Namespace) -> Fetch | None:
+    """The pages of the news API where the source asks for it; its options are refused where it does not."""
+    from ragkit.corpus import NewsQuery, fetch_news
+
+    options = ("since", "until", "limit", "base_url", "version", "page_size", "raw", "refresh")
+    if NEWS not in args.source:
+        given = [f"--{name.replace('_', '-')}" for name in options if getattr(args, name)]
+        if given:
+            raise InputError(f"{given[0]} belongs to the source {NEWS}, not to {args.source[0]}: leave it out")
+        return None
+    if len(args.source) > 1:
+        raise InputError(f"{NEWS} is fetched alone: write it to a snapshot, then merge that with the other sources")
+    asked = {name: getattr(args, name) for name in options[:6] if getattr(args, name) is not None}
+    return fetch_news(NewsQuery(**asked), args.raw or Path(args.out).with_suffix(".raw"), refresh=args.refresh, progress=True)
+
+
+def _fetch_json(fetch: Fetch) -> dict[str, Any]:
+    return {
+        "url": fetch.query.url,
+        "query": fetch.query.digest,
+        "pages": len(fetch.pages),
+        "asked": fetch.asked,
+        "from_disk": fetch.from_disk,
+        "retries": fetch.retries,
+        "found": fetch.found,
+        "overlaps": fetch.overlaps,
+        "counts": fetch.counts,
+        "missing": fetch.missing,
+        "raw": str(fetch.pages[0].parent),
+    }
 
 
 def _index(args: argparse.Namespace) -> int:
@@ -466,6 +526,19 @@ def _natural(text: str) -> int:
 _natural.__name__ = "whole number"
 
 
+def _first_moment(text: str, end: bool = False) -> datetime:
+    from ragkit.corpus import day_or_moment
+
+    try:
+        return day_or_moment(text, end)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _last_moment(text: str) -> datetime:
+    return _first_moment(text, end=True)
+
+
 def _add_question(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question")
     parser.add_argument("--profile", default="cpu", help="a name in profiles/ or a .yaml path (default: cpu)")
@@ -491,12 +564,28 @@ def parser() -> argparse.ArgumentParser:
         "snapshot",
         _snapshot,
         "read articles from anywhere and write one Parquet snapshot",
-        "ragkit snapshot data/articles articles.parquet",
+        "ragkit snapshot data/articles articles.parquet\n"
+        "         ragkit snapshot saved-v3.json saved-v4.json feed.rss news.parquet\n"
+        "         ragkit snapshot spaceflight-news news.parquet --since 2026-01-01 --until 2026-03-31",
     )
-    one.add_argument("source", help="a .parquet .csv .jsonl(.gz) .json file, or a folder of .md and .txt")
+    one.add_argument(
+        "source",
+        nargs="+",
+        help="a .parquet .csv .jsonl(.gz) .json .rss .atom .xml file, or a folder of .md and .txt; several are merged; "
+        f"{NEWS}: the Spaceflight News API",
+    )
     one.add_argument("out", help="the .parquet file to write")
     one.add_argument("--overwrite", action="store_true", help="replace a snapshot of other content")
     one.add_argument("--json", action="store_true")
+    news = one.add_argument_group(NEWS, "pages are kept on disk; a killed fetch goes on where it stopped")
+    news.add_argument("--since", type=_first_moment, metavar="DATE", help="published then or later")
+    news.add_argument("--until", type=_last_moment, metavar="DATE", help="published then or earlier; a day counts whole")
+    news.add_argument("--limit", type=_natural, metavar="N", help="the newest N articles (default: all)")
+    news.add_argument("--base-url", metavar="URL", help="another server than the public one")
+    news.add_argument("--version", choices=("v2", "v3", "v4"), help="of the API (default: v4)")
+    news.add_argument("--page-size", type=_natural, metavar="N", help="articles a request, 500 at most (default: 500)")
+    news.add_argument("--raw", metavar="DIR", help="where responses are kept (default: OUT with the ending .raw)")
+    news.add_argument("--refresh", action="store_true", help="fetch anew what is kept")
 
     one = _command(
         commands,
