@@ -128,6 +128,21 @@ def test_greedy_answers_repeat_to_the_letter(reader):
     assert all(c.text and c.seconds > 0 for c in first)
 
 
+def test_transformers_reads_the_same_file_and_counts_the_same_tokens(reader):
+    other = PROFILE.model_copy(update={"reader": PROFILE.reader.model_copy(update={"backend": "transformers"})})
+    prompts = ["Name one planet.", "Is the sky blue? Answer yes or no, and say in a few words what makes it so."]
+    with open_reader(other) as opened:
+        assert opened.identity["weights"] == reader.identity["weights"]
+        assert opened.identity != reader.identity
+        first, again = opened.answer(prompts), opened.answer(prompts)
+        assert [c.text for c in first] == [c.text for c in again]
+        assert [c.prompt_tokens for c in first] == [c.prompt_tokens for c in reader.answer(prompts)]
+        assert opened.count_tokens("Kosmos 482") == reader.count_tokens("Kosmos 482")
+        assert all(c.text and c.completion_tokens <= 24 for c in first)
+        with pytest.raises(InputError, match="give less context"):
+            opened.answer(["orbit " * 2100])
+
+
 def test_a_string_is_one_user_message_in_the_models_own_template(reader):
     as_text, as_chat = reader.answer(["Name one planet.", [{"role": "user", "content": "Name one planet."}]])
     assert as_text.text == as_chat.text

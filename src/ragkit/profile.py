@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ragkit.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ARMS = ("A0", "A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9", "A10")
+ARMS = ("A0", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A10")
 
 
 class _Part(BaseModel):
@@ -41,7 +41,7 @@ class ReaderChoice(_Part):
     """
 
     model: str
-    backend: Literal["openvino", "openai"] = "openvino"
+    backend: Literal["openvino", "transformers", "openai"] = "openvino"
     base_url: str | None = None
     max_new_tokens: int = Field(256, ge=1)
     temperature: float = Field(0.0, ge=0)
@@ -61,17 +61,62 @@ class ChunkingChoice(_Part):
     unit: Literal["tokens", "characters"] = "tokens"
 
 
-class RetrievalChoice(_Part):
-    """How many chunks are given to the reader, and the cosine below which nothing is."""
+class RerankChoice(_Part):
+    """Who scores the first `candidates` hits again, question and chunk together.
 
+    `backend` is a cross-encoder in this process (`model`: a registered name, a local folder or a hub id), a server's `/rerank`
+    (`model` and `base_url`), or a reader asked for relevance (`model`: another reader than the profile's).
+    """
+
+    backend: Literal["cross-encoder", "server", "reader"]
+    model: str | None = None
+    base_url: str | None = None
+    candidates: int = Field(50, ge=1)
+    batch_size: int = Field(16, ge=1)
+    timeout_seconds: float = Field(120.0, gt=0)
+
+    @model_validator(mode="after")
+    def _whole(self) -> RerankChoice:
+        if self.backend != "reader" and not self.model:
+            raise ValueError(f"the {self.backend} backend needs a model such as BAAI/bge-reranker-base")
+        if (self.backend == "server") != bool(self.base_url):
+            needs = "needs a" if self.backend == "server" else "takes no"
+            raise ValueError(f"the {self.backend} backend {needs} base_url such as http://localhost:8002/v1")
+        return self
+
+
+class RetrievalChoice(_Part):
+    """How chunks are found, how many are given to the reader (`k`), and the cosine below which none is.
+
+    `candidates` of each list are fused by a hybrid. `tokenizer`, `k1` and `b` are BM25's. Rerank is off unless it is chosen.
+    """
+
+    method: Literal["dense", "bm25", "hybrid"] = "dense"
     k: int = Field(5, ge=1)
     min_cosine: float | None = Field(0.30, ge=-1, le=1)
+    candidates: int = Field(100, ge=1)
+    tokenizer: Literal["names", "plain"] = "names"
+    k1: float = Field(1.2, ge=0, allow_inf_nan=False)
+    b: float = Field(0.75, ge=0, le=1)
+    rerank: RerankChoice | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> RetrievalChoice:
+        if self.rerank is not None and self.rerank.candidates < self.k:
+            raise ValueError(f"rerank.candidates {self.rerank.candidates} must not be below k {self.k}: retrieve wide, keep few")
+        return self
+
+    @property
+    def dense_only(self) -> bool:
+        """Whether the index alone answers: no words are counted and nothing is scored again."""
+        return self.method == "dense" and self.rerank is None
 
 
 class EvaluationChoice(_Part):
     """What is measured: the frozen snapshot and tasks (paths from the repository's root), the split and the arms.
 
-    `limit` keeps the first tasks only (scale for tests); `primary` is the comparison declared before looking.
+    `limit` keeps the first tasks only (scale for tests); `primary` is the comparison declared before looking. `rung` says what
+    arm A5 changes in the profile's retrieval, `k` and `min_cosine` excepted, which A4 and A5 share.
     """
 
     snapshot: str = "data/articles_snapshot.parquet"
@@ -80,6 +125,7 @@ class EvaluationChoice(_Part):
     limit: int | None = Field(None, ge=1)
     arms: tuple[str, ...] = ("A0", "A1", "A4", "A6")
     primary: tuple[str, str] = ("A4", "A1")
+    rung: dict[str, Any] = Field(default_factory=lambda: {"method": "hybrid"})
     seed: int = 0
 
     @field_validator("arms", "primary")
@@ -108,7 +154,29 @@ class Profile(_Part):
         for part in (self.embedder, self.reader):
             if part.backend == "openai" and not part.base_url:
                 raise ValueError(f"{part.model}: the openai backend needs a base_url such as http://localhost:8000/v1")
+        shared = sorted({"k", "min_cosine"} & self.evaluation.rung.keys())
+        if shared:
+            raise ValueError(f"evaluation.rung changes {shared[0]}, which A4 and A5 share: set retrieval.{shared[0]}")
+        try:
+            _ = self.rung
+        except ValidationError as error:
+            raise ValueError(f"evaluation.rung: {_first_fault(error)}") from error
         return self
+
+    @property
+    def rung(self) -> RetrievalChoice:
+        """The retrieval of arm A5: the profile's own with what `evaluation.rung` changes."""
+        return RetrievalChoice.model_validate({**self.retrieval.model_dump(), **self.evaluation.rung})
+
+    def with_retrieval(self, **changes: Any) -> Profile:
+        """The same choices with these of `retrieval` changed.
+
+        Raises
+        ------
+        InputError
+            A value is unknown or out of range.
+        """
+        return _validated(f"profile {self.name}", {**self.model_dump(), "retrieval": {**self.retrieval.model_dump(), **changes}})
 
     def in_float32(self) -> Profile:
         """The same choices with the in-process embedder in float32, the arithmetic of published figures."""
@@ -166,9 +234,17 @@ def load_profile(profile: str | Path | Profile) -> Profile:
         raise InputError(f"profile {path} is not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(content, dict):
         raise InputError(f"profile {path} is empty or not a mapping: give at least embedder and reader")
+    return _validated(f"profile {path.name}", {"name": path.stem, **content})
+
+
+def _validated(what: str, content: dict[str, Any]) -> Profile:
     try:
-        return Profile(**{"name": path.stem, **content})
+        return Profile(**content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "profile"
-        raise InputError(f"profile {path.name}: {place}: {first['msg']}") from error
+        raise InputError(f"{what}: {_first_fault(error)}") from error
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "profile"
+    return f"{place}: {first['msg']}"

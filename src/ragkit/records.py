@@ -63,7 +63,11 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question with its gold answer and evidence (design: kinds fact, reason, recency, multi-article, unanswerable)."""
+    """One question with its gold answer and evidence (design: kinds fact, reason, recency, multi-article, unanswerable).
+
+    `difficulty` is the writer's guess, made before any run: easy, medium, hard, or None. An unanswerable task may name the
+    articles `near` it, and say `why` they do not answer it.
+    """
 
     task_id: str
     question: str
@@ -74,6 +78,9 @@ class Task:
     answerable: bool = True
     counterfactual: str | None = None
     split: str = "dev"
+    difficulty: str | None = None
+    near: tuple[str, ...] = ()
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from ragkit.records import Article, Chunk, Gold, Task
 
 KINDS = ("fact", "reason", "recency", "multi-article", "unanswerable")
 SPLITS = ("dev", "test")
+DIFFICULTIES = ("easy", "medium", "hard")
 
 
 def read_tasks(path: str | Path) -> tuple[Task, ...]:
     """Read tasks, one JSON object a line, in the file's order.
 
     The full form has task_id, question, gold_answer, aliases, golds [{article_id, start, end}], kind, answerable, counterfactual,
-    split; the minimal form question, gold_answer, gold_article_id. A missing task_id is made from the content; other fields are
+    split, and optionally difficulty (easy, medium, hard) and, of an unanswerable one, near (article ids) and why; the minimal form question, gold_answer, gold_article_id. A missing task_id is made from the content; other fields are
     left alone. Spans count characters of `Article.text`; a gold may have none.
 
     Raises
@@ -61,7 +62,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
 def check_tasks(tasks: Iterable[Task], articles: Iterable[Article]) -> list[str]:
     """What is wrong between tasks and articles, one line each; an empty list where nothing is.
 
-    A gold article that is gone, a span outside its text, spans of which none holds the gold answer or an alias (on token borders,
+    A gold or near article that is gone, a span outside its text, spans of which none holds the gold answer or an alias (on token borders,
     without regard to case), an answer that the question gives away, a counterfactual that is right, a question asked twice, a
     multi-article task with fewer than two articles.
     """
@@ -79,6 +80,7 @@ def check_tasks(tasks: Iterable[Task], articles: Iterable[Article]) -> list[str]
             found.append(f"the counterfactual {task.counterfactual!r} is a right answer")
         if task.kind == "multi-article" and len({gold.article_id for gold in task.golds}) < 2:
             found.append("multi-article, but its golds are in fewer than two articles")
+        found += [f"near article {key!r} is not in the corpus" for key in task.near if key not in texts]
         question = _plain(task.question).rstrip(" ?.!")
         if question in asked:
             found.append(f"asks the same as {asked[question]}")
@@ -171,6 +173,9 @@ def _task(row: Any) -> Task:
         raise ValueError(f"answerable is {answerable!r}, not true or false")
     if answerable == (kind == "unanswerable"):
         raise ValueError(f"kind {kind!r} and answerable {str(answerable).lower()} contradict each other")
+    difficulty = _string(row, "difficulty") or None
+    if difficulty not in (None, *DIFFICULTIES):
+        raise ValueError(f"unknown difficulty {difficulty!r}, choose from {', '.join(DIFFICULTIES)}")
     gold_answer, golds = _string(row, "gold_answer"), _golds(row)
     if answerable and not gold_answer:
         raise ValueError("answerable, but no gold_answer")
@@ -182,12 +187,15 @@ def _task(row: Any) -> Task:
         task_id=_identifier(row.get("task_id"), "task_id") or _made_id(question, gold_answer, golds),
         question=question,
         gold_answer=gold_answer,
-        aliases=_aliases(row),
+        aliases=_texts(row, "aliases"),
         golds=golds,
         kind=kind,
         answerable=answerable,
         counterfactual=_string(row, "counterfactual") or None,
         split=split,
+        difficulty=difficulty,
+        near=_texts(row, "near"),
+        why=_string(row, "why") or None,
     )
 
 
@@ -204,11 +212,11 @@ def _identifier(value: Any, name: str) -> str:
     return _string({name: value}, name)
 
 
-def _aliases(row: dict[str, Any]) -> tuple[str, ...]:
-    aliases = row.get("aliases") or []
-    if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias.strip() for alias in aliases):
-        raise ValueError(f"aliases is {aliases!r}, not a list of texts")
-    return tuple(alias.strip() for alias in aliases)
+def _texts(row: dict[str, Any], name: str) -> tuple[str, ...]:
+    texts = row.get(name) or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"{name} is {texts!r}, not a list of texts")
+    return tuple(text.strip() for text in texts)
 
 
 def _golds(row: dict[str, Any]) -> tuple[Gold, ...]:

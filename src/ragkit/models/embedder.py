@@ -10,7 +10,6 @@ import gc
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
 from ragkit.models.client import ServerClient
+from ragkit.models.quiet import quiet_loading
 from ragkit.models.text import is_unicode
 from ragkit.models.weights import ModelEntry, ensure, model_entry
 from ragkit.profile import EmbedderChoice, Profile, load_profile
@@ -227,7 +227,7 @@ class _Torch:
         import torch
         from sentence_transformers import SentenceTransformer
 
-        with _quiet():
+        with quiet_loading():
             single = {"dtype": torch.float32}
             self._model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs=single)
         self._batch_size = choice.batch_size
@@ -261,7 +261,7 @@ class _OpenVino:
         self._tokenizer = tokenizer
         names = ("input_ids", "attention_mask", "token_type_ids")
         example = {name: torch.ones((1, 8), dtype=torch.int64) for name in names}
-        with _quiet(), torch.no_grad(), warnings.catch_warnings():
+        with quiet_loading(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the tracer's remarks on the model's own Python
             model = AutoModel.from_pretrained(str(folder), local_files_only=True, dtype=torch.float32).eval()
             converted = openvino.convert_model(model, example_input=example)
@@ -322,22 +322,6 @@ class _Served:
 
     def close(self) -> None:
         self._client.close()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Loading takes a moment: transformers' own bar and remarks would only clutter a notebook's output."""
-    from transformers.utils import logging
-
-    enabled, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if enabled:
-            logging.enable_progress_bar()
 
 
 def _load_tokenizer(entry: ModelEntry, progress: bool) -> Tokenizer:

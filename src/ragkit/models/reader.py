@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
 from ragkit.models.client import ServerClient
+from ragkit.models.quiet import quiet_loading
 from ragkit.models.text import is_unicode
 from ragkit.models.weights import ModelEntry, ensure, find_model, model_entry
 from ragkit.profile import Profile, ReaderChoice, load_profile
@@ -161,10 +162,13 @@ def open_reader(profile: str | Path | Profile, *, progress: bool = True) -> Read
         return Reader(name, identity, _Served(entry, choice))
     assert entry is not None
     identity["batch_size"] = choice.batch_size
-    return Reader(name, identity, _InProcess(entry, ensure(entry.name, progress), choice))
+    if choice.temperature > 0:
+        raise InputError(f"temperature {choice.temperature:g}: the in-process reader is greedy, set temperature 0")
+    engine = _OpenVino if choice.backend == "openvino" else _Transformers
+    return Reader(name, identity, engine(entry, ensure(entry.name, progress), choice))
 
 
-class _InProcess:
+class _OpenVino:
     """OpenVINO GenAI on this machine's CPU, straight from a GGUF file, in small batches.
 
     On a CPU a token costs one reading of all weights, whoever it is for: several prompts at once write their answers at nearly
@@ -173,8 +177,6 @@ class _InProcess:
     """
 
     def __init__(self, entry: ModelEntry, path: Path, choice: ReaderChoice) -> None:
-        if choice.temperature > 0:
-            raise InputError(f"temperature {choice.temperature:g}: the in-process reader is greedy, set temperature 0")
         # OpenVINO reports usage at import unless its telemetry package is absent; it has a stub for that case.
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         import openvino_genai
@@ -207,12 +209,7 @@ class _InProcess:
         rendered = [self._tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
         tokens = self._tokenizer.encode(rendered, add_special_tokens=False)
         lengths = [int(length) for length in tokens.attention_mask.data.sum(axis=1)]
-        room = self._entry.max_tokens - self._config.max_new_tokens
-        if max(lengths) > room:
-            raise InputError(
-                f"prompt of {max(lengths)} tokens and an answer of {self._config.max_new_tokens} exceed {self._entry.name}'s "
-                f"{self._entry.max_tokens}: give less context"
-            )
+        _check_room(self._entry, max(lengths), self._config.max_new_tokens)
         result = self._pipeline.generate(tokens, self._config)
         seconds = (time.perf_counter() - started) / len(chats)
         return [
@@ -225,6 +222,66 @@ class _InProcess:
             )
             for generated, reason, length in zip(result.tokens, result.finish_reasons, lengths, strict=True)
         ]
+
+
+class _Transformers:
+    """transformers on this machine's CPU, from the same GGUF files: slower, but it reads tensors that OpenVINO cannot.
+
+    The weights are unpacked into bfloat16 when they are loaded: kernels for packed ones took four times as long on two cores.
+    """
+
+    def __init__(self, entry: ModelEntry, path: Path, choice: ReaderChoice) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+        self._entry = entry
+        self._batch_size = choice.batch_size
+        self._max_new_tokens = choice.max_new_tokens
+        with quiet_loading():
+            files = {"gguf_file": path.name, "local_files_only": True}
+            unpacked = {"dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), padding_side="left", **files)
+            self._model: Any = AutoModelForCausalLM.from_pretrained(str(path.parent), **unpacked, **files).eval()
+        # A file's own sampling settings would only be ignored, with a remark each time.
+        self._model.generation_config.update(do_sample=False, temperature=None, top_p=None, top_k=None)
+
+    def completions(self, chats: Sequence[list[dict[str, str]]]) -> Iterator[Completion]:
+        for start in range(0, len(chats), self._batch_size):
+            yield from self._complete(chats[start : start + self._batch_size])
+
+    def count_tokens(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def close(self) -> None:
+        del self._model, self._tokenizer
+
+    def _complete(self, chats: Sequence[list[dict[str, str]]]) -> list[Completion]:
+        started = time.perf_counter()
+        tokens = self._tokenizer.apply_chat_template(
+            list(chats), add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        )
+        lengths = [int(length) for length in tokens["attention_mask"].sum(dim=1)]
+        _check_room(self._entry, max(lengths), self._max_new_tokens)
+        generated = self._model.generate(**tokens, max_new_tokens=self._max_new_tokens)[:, tokens["input_ids"].shape[1] :]
+        ends = self._model.generation_config.eos_token_id
+        stops = {ends} if isinstance(ends, int) else set(ends or ()) | {self._tokenizer.eos_token_id}
+        seconds = (time.perf_counter() - started) / len(chats)
+        completions = []
+        for row, length in zip(generated.tolist(), lengths, strict=True):
+            end = next((place for place, token in enumerate(row) if token in stops), None)
+            text = self._tokenizer.decode(row[:end], skip_special_tokens=True)
+            written = len(row) if end is None else end + 1
+            reason = "length" if end is None else "stop"
+            completions.append(Completion(_without_thought(text), reason, length, written, seconds))
+        return completions
+
+
+def _check_room(entry: ModelEntry, prompt_tokens: int, max_new_tokens: int) -> None:
+    if prompt_tokens > entry.max_tokens - max_new_tokens:
+        raise InputError(
+            f"prompt of {prompt_tokens} tokens and an answer of {max_new_tokens} exceed {entry.name}'s "
+            f"{entry.max_tokens}: give less context"
+        )
 
 
 class _Served:
