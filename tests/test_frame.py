@@ -3,16 +3,19 @@
 import ast
 import json
 import re
+from collections import Counter
 
 import pytest
 import yaml
 
 from ragkit.corpus import check_tasks, read_snapshot, read_tasks
 from ragkit.errors import InputError
+from ragkit.evaluation.benchmark import is_frozen, question_overlap, read_freeze, same_questions, task_articles
 from ragkit.lab import notebook_parameters, pair_notebooks
 from ragkit.lab.receipts import digest_of
 from ragkit.profile import load_profile
 
+LEAST = {"recency": 50, "reason": 40, "multi-article": 25, "unanswerable": 60}  # at least so many tasks of these kinds
 FLOORS = {
     "errors": 0, "records": 1, "profile": 1, "vram": 1, "conjunction": 1,
     "corpus": 2, "models": 2, "lab": 2,
@@ -146,19 +149,51 @@ def test_the_snapshot_is_the_articles(root):
     assert read_snapshot(root / "data/articles_snapshot.parquet").digest == read_snapshot(root / "data/articles").digest
 
 
-def test_bundled_tasks_hold(root):
+def test_the_collection_is_large_enough_to_measure_on(root):
+    articles = read_snapshot(root / "data/articles").articles
+    words = [len(article.text.split()) for article in articles]
+    assert len(articles) >= 160
+    assert min(words) >= 120
+    assert (sum(n > 400 for n in words) >= 60, sum(n > 800 for n in words) >= 20) == (True, True)
+    topics = Counter(
+        yaml.safe_load(path.read_text(encoding="utf-8").split("---\n", 2)[1])["topic"]
+        for path in (root / "data/articles").glob("*.md")
+    )
+    assert sum(topics[topic] for topic in ("operations", "debris", "launch", "crew", "cargo")) >= 80
+    assert topics["lessons"] >= 50
+
+
+def test_every_task_holds_against_the_articles_and_sides_share_none(root):
     tasks = read_tasks(root / "data/tasks/sda_qualitative_tasks.jsonl")
     articles = read_snapshot(root / "data/articles").articles
     assert check_tasks(tasks, articles) == []
-    assert len(articles) >= 48
-    assert sum(len(article.text.split()) > 400 for article in articles) >= 16
-    assert len(tasks) >= 60
-    assert sum(not task.answerable for task in tasks) >= 12
+    assert same_questions(tasks) == []
+    kinds = Counter(task.kind for task in tasks)
+    assert sum(task.answerable for task in tasks) >= 200
+    assert all(kinds[kind] >= least for kind, least in LEAST.items()), kinds
+    assert all(task.difficulty for task in tasks)
+    assert all(task.why and task.near for task in tasks if not task.answerable)
+    texts = {article.article_id: article.text for article in articles}
+    overlaps = [question_overlap(task, texts) for task in tasks if task.golds]
+    assert sum(not overlap.shared for overlap in overlaps) >= len(overlaps) / 3
     sides: dict[str, set[str]] = {}
     for task in tasks:
-        for gold in task.golds:
-            sides.setdefault(gold.article_id, set()).add(task.split)
+        for article in task_articles(task):
+            sides.setdefault(article, set()).add(task.split)
     assert {article: split for article, split in sides.items() if len(split) > 1} == {}
+
+
+def test_the_test_split_is_the_frozen_one(root):
+    freeze = read_freeze(root / "data/tasks/frozen.json")
+    assert is_frozen(read_tasks(root / "data/tasks/sda_qualitative_tasks.jsonl"), freeze)
+    assert (freeze["answerable"] >= 150, freeze["unanswerable"] >= 45) == (True, True)
+
+
+def test_confusable_pairs_name_articles(root):
+    known = {article.article_id for article in read_snapshot(root / "data/articles").articles}
+    pairs = yaml.safe_load((root / "data/confusable_articles.yaml").read_text(encoding="utf-8"))
+    assert len(pairs) >= 15
+    assert {key for pair in pairs for key in pair[:2]} <= known
 
 
 def test_every_bundled_article_names_its_page(root):
