@@ -9,8 +9,9 @@ VENV ?= .venv
 PROFILE ?= cpu
 # Where torch comes from. Empty: pip's own choice (on Linux a CUDA build of several GB). Without a GPU set the CPU index, see README.
 TORCH_INDEX ?=
-# A folder with others' collections, for `make verify`.
+# A folder with others' collections, for `make verify`, and which part of it (empty: all).
 DATA ?=
+ONLY ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -58,9 +59,9 @@ test: install ## every check but the browser's
 check-html: install ## every page of the built book in a headless browser, network off
 	$(BIN)/python tests/check_html.py
 
-verify: install ## the same code on others' collections: make verify DATA=folder with scifact/ and squad11_apollo_program.json
+verify: install ## the same code on others' collections: make verify DATA=folder with scifact/, cranfield/, ... [ONLY=reproduce|squad]
 	@test -n "$(DATA)" || { echo "make verify: give DATA=folder"; exit 2; }
-	$(BIN)/python -m ragkit.verify $(DATA)
+	$(BIN)/python -m ragkit.verify $(DATA) $(ONLY)
 
 clean: ## remove what was built (never what was measured)
 	rm -rf _build book/labs .ragkit-work .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ import pytest
 
 from ragkit.cli import main, parser
 from ragkit.corpus import read_snapshot
+from ragkit.evaluation.collections import KINDS
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -36,7 +37,7 @@ def notes(tmp_path, monkeypatch):
 
 def commands() -> list[str]:
     actions = parser()._subparsers._group_actions[0]
-    return [name for name in actions.choices if name != "reproduce"] + ["reproduce beir"]
+    return [*actions.choices, *(f"reproduce {kind}" for kind in KINDS)]
 
 
 @pytest.mark.parametrize("command", commands())
@@ -55,6 +56,9 @@ def test_every_command_has_help_with_an_example(capsys, command):
         ("ask", "q", "-k", "two"),
         ("models", "eat"),
         ("eval", "--split", "train"),
+        ("reproduce", "cisi", "."),
+        ("reproduce", "beir", ".", "--method", "colbert"),
+        ("reproduce", "beir", ".", "--k1", "much"),
         ("snapshot", "only-one-word"),
         ("snapshot", "spaceflight-news", "out.parquet", "--since", "yesterday"),
         ("snapshot", "spaceflight-news", "out.parquet", "--version", "v5"),
@@ -81,6 +85,9 @@ def test_wrong_words_are_status_2_and_one_line(capsys, words):
         (("snapshot", "spaceflight-news", "out.parquet", "--base-url", "nowhere"), "nowhere"),
         (("snapshot", "spaceflight-news", "out.parquet", "--since", "2026-02-01", "--until", "2026-01-01"), "is after until"),
         (("reproduce", "beir", "nowhere"), "BEIR folder"),
+        (("reproduce", "trec", "scifact"), "ragkit reproduce --fetch scifact"),
+        (("reproduce", "--data", "nowhere"), "nowhere is not a folder"),
+        (("reproduce", "--fetch", "no-such-set"), "no-such-set"),
         (("eval", "--arms", "A1,A77"), "A77"),
         (("vram", "NoSuchModel"), "NoSuchModel"),
         (("models", "fetch", "no-such-model"), "no-such-model"),
@@ -166,6 +173,72 @@ def test_vram_says_what_fits_and_fails_where_nothing_does(capsys):
     status, out, _ = run(capsys, "vram", "Qwen/Qwen3-8B", "--dtype", "bf16", "--card-gib", "15.55", "--json")
     assert status == 1
     assert json.loads(out)["placement"] == "impossible"
+
+
+@pytest.fixture
+def scifact(tmp_path, monkeypatch):
+    """A folder named like a set with published figures, which it cannot meet; nothing was fetched before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGKIT_COLLECTIONS", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGKIT_WEIGHTS", str(tmp_path / "weights"))
+    folder = tmp_path / "data" / "scifact"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(
+        '{"_id": "d1", "title": "Wing", "text": "flutter of a wing"}\n{"_id": "d2", "title": "Bread", "text": "its price"}\n'
+    )
+    (folder / "queries.jsonl").write_text('{"_id": "1", "text": "wing flutter"}\n{"_id": "2", "text": "the"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\td1\t1\n2\td2\t1\n9\td2\t1\n")
+    return folder
+
+
+def test_reproduce_of_one_folder_prints_the_ten_keys_and_says_what_was_left_out(capsys, scifact):
+    words = ("beir", str(scifact), "--method", "bm25", "--k1", "1.5", "--b", ".75", "--tokenizer", "plain", "--run", "run.txt")
+    status, out, err = run(capsys, "reproduce", *words, "--json")
+    assert status == 0
+    report = json.loads(out)
+    keys = ["ndcg@10", "map@1000", "mrr@10", "recall@1", "recall@5", "recall@10", "recall@100", "hit@5", "queries", "truncated"]
+    assert list(report) == keys
+    assert (report["hit@5"], report["queries"], report["truncated"]) == (0.5, 2, 0)
+    assert "1 judged query not there, left out: 9" in err
+    assert "1 of 2 queries found nothing" in err
+    assert (scifact.parent.parent / "run.txt").read_text().startswith("1 Q0 d1 1 ")
+    status, out, _ = run(capsys, "reproduce", "beir", str(scifact), "--method", "bm25", "--tokenizer", "names")
+    assert status == 0
+    assert "hit@5        0.5000" in out
+
+
+@pytest.mark.parametrize(("option", "value"), [("--b", "2"), ("--k1", "-1"), ("--k1", "nan")])
+def test_bm25_options_out_of_range_are_refused(capsys, scifact, option, value):
+    status, _, err = run(capsys, "reproduce", "beir", str(scifact), "--method", "bm25", f"{option}={value}")
+    assert status == 1
+    assert f"{option[2:]} is" in err
+
+
+def test_reproduce_fails_where_a_figure_is_missed_and_says_what_was_skipped(capsys, scifact):
+    status, out, _ = run(capsys, "reproduce", "--data", str(scifact.parent))
+    assert status == 1
+    assert "FAIL" in out
+    assert "cranfield" in out
+    assert "the collection is not at hand" in out
+    assert "ragkit models fetch all-minilm-l6-v2" in out
+    status, out, err = run(capsys, "reproduce", "--data", str(scifact.parent), "--json")
+    found = json.loads(out)
+    assert status == 1
+    assert found["failed"] == sum(not row["passed"] for row in found["rows"]) > 0
+    assert {row["set"] for row in found["rows"]} == {"scifact"}
+    assert "BM25 plain, k1 1.5, b 0.75: 2 documents, 2 queries" in err
+
+
+def test_reproduce_with_nothing_at_hand_measures_nothing_and_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGKIT_COLLECTIONS", str(tmp_path))
+    status, out, err = run(capsys, "reproduce")
+    assert status == 0
+    assert "0 passed, 0 failed" in out
+    assert "nothing was measured" in err
+    (tmp_path / "empty").mkdir()
+    status, _, err = run(capsys, "reproduce", "--data", str(tmp_path / "empty"))
+    assert status == 1
+    assert "looked for scifact" in err
 
 
 @pytest.mark.models

@@ -1,4 +1,4 @@
-"""Arms, rows, the report and others' collections: worked examples, and what is refused. No model is loaded."""
+"""Arms, rows and the report: worked examples, and what is refused. No model is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ragkit.answering.prompts import REFUSAL
 from ragkit.errors import InputError, RagkitError, ServiceError
 from ragkit.evaluation.arms import arm_depth, arm_prompts
-from ragkit.evaluation.collections import read_beir, read_squad, retrieval_report
 from ragkit.evaluation.experiment import run_arm, stored_completions, timings
 from ragkit.evaluation.items import covers, paired, read_records, write_records, write_whole
 from ragkit.evaluation.metrics import average_precision, hit_at_k, ndcg_at_k, recall_at_k, reciprocal_rank
@@ -435,88 +434,3 @@ def test_a_report_that_holds_no_number_is_refused_and_the_old_one_stays(tmp_path
     with pytest.raises(InputError, match="nan"):
         write_report({"n": math.nan}, tmp_path)
     assert json.loads(file.read_text(encoding="utf-8")) == {"n": 1}
-
-
-# Others' collections
-
-
-SQUAD = {
-    "data": [
-        {
-            "title": "Apollo_program",
-            "paragraphs": [
-                {
-                    "context": "Apollo ran from 1961 to 1972.",
-                    "qas": [
-                        {"id": "q1", "question": "When did it end?", "answers": [{"text": "1972", "answer_start": 24}] * 2},
-                        {"id": "q2", "question": "When did it begin?", "answers": [{"text": "1961", "answer_start": 16}]},
-                    ],
-                }
-            ],
-        }
-    ]
-}
-
-
-def test_squad_spans_hold_the_answer_in_the_articles_own_text(tmp_path):
-    file = tmp_path / "squad.json"
-    file.write_text(json.dumps(SQUAD), encoding="utf-8")
-    articles, tasks = read_squad(file)
-    assert articles[0].text == "Apollo program\n\nApollo ran from 1961 to 1972."
-    for one in tasks:
-        assert articles[0].text[one.golds[0].start : one.golds[0].end] == one.gold_answer
-    assert tasks[0].aliases == ()  # the same answer twice is one answer
-
-
-def test_a_draw_of_squad_questions_does_not_depend_on_their_order(tmp_path):
-    turned = json.loads(json.dumps(SQUAD))
-    turned["data"][0]["paragraphs"][0]["qas"].reverse()
-    drawn = []
-    for name, content in (("one", SQUAD), ("two", turned)):
-        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-        drawn.append([read_squad(tmp_path / name, 1, seed)[1][0].task_id for seed in range(8)])
-    assert drawn[0] == drawn[1]
-    assert set(drawn[0]) == {"q1", "q2"}
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"data": [{"title": "x"}]}', '{"data": 3}'])
-def test_what_is_no_squad_file_is_refused(tmp_path, content):
-    file = tmp_path / "squad.json"
-    file.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=r"not a SQuAD 1\.1 file"):
-        read_squad(file)
-    with pytest.raises(InputError, match="at least 1"):
-        read_squad(file, 0)
-
-
-def beir(folder, queries='{"_id": "1", "text": "red?"}\n', qrels="query-id\tcorpus-id\tscore\n1\td1\t1\n"):
-    (folder / "qrels").mkdir()
-    (folder / "corpus.jsonl").write_text('{"_id": "d1", "title": "Mars", "text": "red"}\n', encoding="utf-8")
-    (folder / "queries.jsonl").write_text(queries, encoding="utf-8")
-    (folder / "qrels" / "test.tsv").write_text(qrels, encoding="utf-8")
-    return folder
-
-
-def test_a_beir_folder_is_read_and_a_query_that_the_run_lacks_counts_zero(tmp_path):
-    queries = '{"_id": "1", "text": "red\u2028planet?"}\r\n{"_id": "2", "text": "blue?"}\n{"_id": "3", "text": "nothing?"}\n'
-    found = read_beir(beir(tmp_path, queries, "1\td1\t1\r\n2\td1\t2\n3\td1\t0\n"))
-    assert found.queries == {"1": "red\u2028planet?", "2": "blue?"}
-    assert retrieval_report({"1": ["d1"]}, found.qrels)["recall@1"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"queries": '{"_id": "1"}\n'}, "queries.jsonl:1 is not a query"),
-        ({"queries": '{"_id": "1", "text": null}\n'}, "queries.jsonl:1 is not a query"),
-        ({"queries": '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n'}, "repeats query id '1'"),
-        ({"qrels": "1\td1\n"}, "test.tsv:1 is not query"),
-        ({"qrels": "1\td1\tnan\n"}, "finite"),
-        ({"qrels": "9\td1\t1\n"}, "judges query '9'"),
-        ({"qrels": "1\td9\t1\n"}, "judges document 'd9'"),
-        ({"qrels": "1\td1\t0\n"}, "nothing relevant"),
-    ],
-)
-def test_a_beir_folder_that_does_not_fit_together_is_refused(tmp_path, changes, says):
-    with pytest.raises(InputError, match=says):
-        read_beir(beir(tmp_path, **changes))

@@ -391,26 +391,139 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _reproduce_beir(args: argparse.Namespace) -> int:
-    import tempfile
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
-    from ragkit.evaluation.collections import dense_run, read_beir, retrieval_report
+
+def _reproduce(args: argparse.Namespace) -> int:
+    from ragkit.evaluation.fetching import collections_at_hand, fetch_collection
+    from ragkit.evaluation.reproduce import read_published, reproduce
+    from ragkit.profile import load_profile
+
+    profile, published = load_profile(args.profile), read_published()
+    for name in args.fetch:
+        fetch_collection(name)
+    found = reproduce(published, collections_at_hand(args.data), profile, _say)
+    if args.json:
+        _print_json(found.as_dict())
+    else:
+        print("\n".join(found.lines()))
+    if not found.outcomes:
+        _say("nothing was measured: give --data with a folder of collections, or --fetch SET")
+    return 1 if found.missed else 0
+
+
+def _reproduce_one(args: argparse.Namespace) -> int:
+    from contextlib import nullcontext
+
+    from ragkit.evaluation.collections import read_collection
+    from ragkit.evaluation.fetching import addresses, collections_at_hand
+    from ragkit.evaluation.reproduce import Method, rank_collection, retrieval_report
+    from ragkit.evaluation.trec import write_run
     from ragkit.models import open_embedder
     from ragkit.profile import load_profile
 
-    collection = read_beir(args.folder)
-    with tempfile.TemporaryDirectory() as scratch, open_embedder(load_profile(args.profile).in_float32()) as embedder:
-        run = dense_run(collection, embedder, args.index or scratch)
-        truncated = embedder.truncated
+    folder, profile = Path(args.folder), load_profile(args.profile)
+    if not folder.is_dir() and args.folder in addresses():
+        if args.folder not in collections_at_hand():
+            raise InputError(f"{folder} is not a folder; the set of that name is fetched by `ragkit reproduce --fetch {folder}`")
+        folder = collections_at_hand()[args.folder][0]
+    method = Method(
+        name=args.method,
+        model=None if args.method == "bm25" else profile.embedder.model,
+        k1=args.k1,
+        b=args.b,
+        tokenizer=args.tokenizer,
+        variant=args.variant,
+    )
+    collection = read_collection(folder, args.kind, args.split, args.graded)
+    for note in collection.notes:
+        _say(f"note: {note}")
+    with nullcontext() if args.method == "bm25" else open_embedder(profile.in_float32()) as embedder:
+        run = rank_collection(collection, method, embedder, args.index)
+        truncated = embedder.truncated if embedder else 0
+    lost = sum(not found for found in run.values())
+    if lost:
+        _say(f"note: {lost} of {len(run)} queries found nothing and count zero")
+    if args.run:
+        write_run(args.run, {query: found for query, found in run.items() if found})
     report = {**retrieval_report(run, collection.qrels), "queries": len(collection.queries), "truncated": truncated}
     if args.json:
         _print_json(report)
     else:
-        print(
-            "\n".join(
-                f"{name:<12} {value:.4f}" if isinstance(value, float) else f"{name:<12} {value}" for name, value in report.items()
-            )
+        for name, value in report.items():
+            print(f"{name:<12} {value:.4f}" if isinstance(value, float) else f"{name:<12} {value}")
+    return 0
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def _tasks_check(args: argparse.Namespace) -> int:
+    from ragkit.corpus import check_tasks, read_snapshot, read_tasks
+    from ragkit.evaluation.benchmark import question_overlap, same_questions
+
+    tasks, articles = read_tasks(args.tasks), read_snapshot(args.articles).articles
+    problems = check_tasks(tasks, articles)
+    problems += [f"tasks {a} and {b} may ask the same ({similarity:.2f})" for a, b, similarity in same_questions(tasks)]
+    texts = {article.article_id: article.text for article in articles}
+    spanned = [t for t in tasks if t.golds and all(g.start is not None and g.article_id in texts for g in t.golds)]
+    overlaps = [question_overlap(task, texts) for task in spanned]
+    without = sum(not overlap.shared for overlap in overlaps)
+    if args.json:
+        shared = {overlap.task_id: overlap.shared for overlap in overlaps}
+        _print_json(
+            {"tasks": len(tasks), "problems": problems, "spans": len(spanned), "without_overlap": without, "shared": shared}
         )
+    else:
+        print("\n".join(problems), end="\n" if problems else "")
+        print(
+            f"{len(tasks)} tasks, {len(problems)} problems; {without} of {len(spanned)} share no content word with their evidence"
+        )
+    return 1 if problems else 0
+
+
+def _tasks_curate(args: argparse.Namespace) -> int:
+    from ragkit.corpus import read_snapshot, read_tasks, tasks_digest
+    from ragkit.evaluation.benchmark import solved_without_evidence
+    from ragkit.lab.metrics import as_json, write_text
+    from ragkit.models import open_embedder, open_reader
+    from ragkit.profile import load_profile
+    from ragkit.retrieval.frozen import profile_chunks
+
+    profile = load_profile(args.profile)
+    tasks, articles = read_tasks(args.tasks), read_snapshot(args.articles).articles
+    with open_embedder(profile) as embedder:
+        chunks = profile_chunks(profile, articles, embedder.tokenizer)
+    with open_reader(profile) as reader:
+        journals = Path(INDEX) / "curate" / profile.name
+        solved = solved_without_evidence(tasks, chunks, reader, profile.reader.context_tokens, args.seed, journals)
+        identity = reader.identity
+    found = {
+        "tasks_digest": tasks_digest(tasks),
+        "asked": sum(t.answerable for t in tasks),
+        "seed": args.seed,
+        "reader": identity,
+    }
+    if args.out:
+        write_text(Path(args.out), as_json({**found, **solved}))
+    if args.json:
+        _print_json({**found, **solved})
+    else:
+        for name, ids in solved.items():
+            print(f"{name}: {len(ids)} of {found['asked']} answered right: {', '.join(ids) or 'none'}")
+    return 0
+
+
+def _tasks_freeze(args: argparse.Namespace) -> int:
+    from datetime import date
+
+    from ragkit.corpus import read_tasks
+    from ragkit.evaluation.benchmark import freeze_split
+
+    freeze = freeze_split(read_tasks(args.tasks), args.split, args.out, date.today())
+    counts = f"{freeze['answerable']} answerable and {freeze['unanswerable']} unanswerable tasks"
+    print(f"{args.split}: {counts}, frozen on {freeze['frozen_on']} as {freeze['digest'][:16]} in {args.out}")
     return 0
 
 
@@ -648,6 +761,46 @@ def parser() -> argparse.ArgumentParser:
 
     one = _command(
         commands,
+        "tasks",
+        None,
+        "check, curate and freeze the questions of an evaluation",
+        "ragkit tasks check my-tasks.jsonl --articles my-notes/",
+    )
+    kinds = one.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=_Parser)
+    check = _command(
+        kinds,
+        "check",
+        _tasks_check,
+        "what is wrong between tasks and articles, and how far questions repeat their evidence",
+        "ragkit tasks check my-tasks.jsonl --articles my-notes/",
+    )
+    curate = _command(
+        kinds,
+        "curate",
+        _tasks_curate,
+        "tasks that a reader solves bare, or from an article drawn at random: they need no evidence",
+        "ragkit tasks curate my-tasks.jsonl --articles my-notes/ --profile ci --seed 1 --out curation.json",
+    )
+    freeze = _command(
+        kinds,
+        "freeze",
+        _tasks_freeze,
+        "write down the digest of a split; other tasks are refused afterwards",
+        "ragkit tasks freeze my-tasks.jsonl --split test --out frozen.json",
+    )
+    for one in (check, curate, freeze):
+        one.add_argument("tasks", help="tasks as JSON lines")
+    for one in (check, curate):
+        one.add_argument("--articles", required=True, metavar="SOURCE", help="the corpus: anything that `ragkit snapshot` reads")
+        one.add_argument("--json", action="store_true")
+    curate.add_argument("--profile", default="ci", help="whose reader is asked; not the one that will be evaluated (default: ci)")
+    curate.add_argument("--seed", type=int, default=1, help="of the draw of articles (default: 1)")
+    curate.add_argument("--out", metavar="FILE", help="write what was found as JSON")
+    freeze.add_argument("--split", default="test", choices=("dev", "test"))
+    freeze.add_argument("--out", default="frozen.json", metavar="FILE", help="default: frozen.json")
+
+    one = _command(
+        commands,
         "vram",
         _vram,
         "what fits on a card: every byte of a generator beside an embedder",
@@ -675,23 +828,34 @@ def parser() -> argparse.ArgumentParser:
     one = _command(
         commands,
         "reproduce",
-        None,
-        "published figures, measured again by this code",
-        "ragkit reproduce beir scifact/ --method dense --json",
+        _reproduce,
+        "published figures, measured again by this code: all whose data and weights are at hand, or one collection",
+        "ragkit reproduce --data collections/",
     )
-    kinds = one.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=_Parser)
-    one = _command(
-        kinds,
-        "beir",
-        _reproduce_beir,
-        "a BEIR folder, whole documents, truncated as the published runs did",
-        "ragkit reproduce beir scifact/ --method dense",
-    )
-    one.add_argument("folder", help="holds corpus.jsonl(.gz), queries.jsonl and qrels/test.tsv")
-    one.add_argument("--method", default="dense", choices=("dense",))
+    one.add_argument("--data", metavar="DIR", help="a folder that holds scifact/, cranfield/, … (default: those fetched before)")
+    one.add_argument("--fetch", action="append", default=[], metavar="SET", help="first bring a set from its public address")
     one.add_argument("--profile", default="cpu")
-    one.add_argument("--index", metavar="DIR", help="keep the index here (default: thrown away)")
     one.add_argument("--json", action="store_true")
+    kinds = one.add_subparsers(dest="kind", metavar="KIND", parser_class=_Parser)
+    for kind, holds in (
+        ("beir", "a BEIR folder: corpus.jsonl, queries.jsonl and qrels/test.tsv"),
+        ("cranfield", "the Cranfield collection: cran.all.1400, cran.qry and cranqrel"),
+        ("npl", "the NPL (Vaswani) collection: doc-text, query-text and rlv-ass"),
+        ("trec", "a TREC-style folder: documents and topics as SGML, JSON lines or TSV, and qrels"),
+    ):
+        one = _command(kinds, kind, _reproduce_one, holds, f"ragkit reproduce {kind} FOLDER --method bm25 --k1 1.5")
+        one.add_argument("folder", help="each file also with .gz; or the name of a set that was fetched")
+        one.add_argument("--method", default="dense", choices=("dense", "bm25", "hybrid"), help="default: dense")
+        one.add_argument("--k1", type=float, default=1.2, help="of BM25 (default: 1.2)")
+        one.add_argument("--b", type=float, default=0.75, help="of BM25 (default: 0.75)")
+        one.add_argument("--tokenizer", default="plain", choices=("plain", "names"), help="of BM25 (default: plain)")
+        one.add_argument("--variant", default="lucene", choices=("lucene", "robertson", "atire", "bm25l", "bm25+"))
+        one.add_argument("--split", default="test", help="which of several qrels (default: test)")
+        one.add_argument("--graded", action="store_true", help="Cranfield: read its inverse grades as gains")
+        one.add_argument("--profile", default=argparse.SUPPRESS, help="whose embedder, in float32 (default: cpu)")
+        one.add_argument("--index", metavar="DIR", help="keep the dense index here (default: thrown away)")
+        one.add_argument("--run", metavar="FILE", help="write the ranking as a TREC run")
+        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
     return root
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragkit.evaluation.arms import ARMS, arm_prompts
     from ragkit.evaluation.checking import Check, check_answer, contains_answer, exact_match, is_refusal, normalise, token_f1
-    from ragkit.evaluation.collections import read_beir, retrieval_report
+    from ragkit.evaluation.collections import Collection, read_beir, read_collection
     from ragkit.evaluation.experiment import run_arm
     from ragkit.evaluation.items import read_records
     from ragkit.evaluation.metrics import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         reciprocal_rank,
     )
     from ragkit.evaluation.report import rag_report
+    from ragkit.evaluation.reproduce import retrieval_report
     from ragkit.evaluation.statistics import (
         PairedBinary,
         PairedDifference,
@@ -54,8 +55,10 @@ _WHERE = {
     "is_refusal": "checking",
     "normalise": "checking",
     "token_f1": "checking",
+    "Collection": "collections",
     "read_beir": "collections",
-    "retrieval_report": "collections",
+    "read_collection": "collections",
+    "retrieval_report": "reproduce",
     "rag_report": "report",
     "read_records": "items",
     "run_arm": "experiment",
@@ -88,6 +91,7 @@ _WHERE = {
 __all__ = [
     "ARMS",
     "Check",
+    "Collection",
     "PairedBinary",
     "PairedDifference",
     "arm_prompts",
@@ -116,6 +120,7 @@ __all__ = [
     "precision_at_k",
     "rag_report",
     "read_beir",
+    "read_collection",
     "read_records",
     "recall_at_k",
     "reciprocal_rank",
