@@ -62,13 +62,32 @@ def test_ndcg_has_linear_gain_and_log2_of_rank_plus_one() -> None:
     assert ndcg_at_k(["b", "x", "a"], {"a": 3, "b": 1}, 10) == pytest.approx(dcg / ideal, abs=1e-15)
 
 
+def test_exponential_gain_is_two_to_the_grade_less_one() -> None:
+    dcg = 1 / math.log2(2) + 7 / math.log2(4)
+    ideal = 7 / math.log2(2) + 1 / math.log2(3)
+    assert ndcg_at_k(["b", "x", "a"], {"a": 3, "b": 1, "x": 0}, 10, "exponential") == pytest.approx(dcg / ideal, abs=1e-15)
+    assert ndcg_at_k(["b", "a"], {"a": 2, "b": 1}, 2, "exponential") < ndcg_at_k(["b", "a"], {"a": 2, "b": 1}, 2, "linear")
+
+
+@given(IDS, RELEVANT, CUTOFF)
+def test_of_grades_zero_and_one_both_gains_are_the_same(ranked: list[str], relevant: set[str], k: int) -> None:
+    grades = dict.fromkeys("abcdefghij", 0) | dict.fromkeys(relevant, 1)
+    assert ndcg_at_k(ranked, grades, k, "exponential") == ndcg_at_k(ranked, grades, k)
+
+
+def test_an_unknown_gain_is_refused() -> None:
+    with pytest.raises(InputError, match="gain 'log' is unknown: choose linear or exponential"):
+        ndcg_at_k(["a"], {"a": 1}, 1, "log")
+
+
 def test_gains_of_zero_or_less_are_irrelevant() -> None:
     assert ndcg_at_k(["a", "n", "z"], {"a": 2, "z": 0, "n": -1}, 3) == 1.0
     assert ndcg_at_k(["n", "a"], {"a": 2, "n": -5}, 2) == ndcg_at_k(["x", "a"], {"a": 2}, 2)
 
 
 def test_gains_near_the_largest_float_do_not_overflow() -> None:
-    assert ndcg_at_k(["a", "b", "c"], {"a": 1.7e308, "b": 1.7e308, "c": 1.7e308}, 3) == 1.0
+    for gain in ("linear", "exponential"):
+        assert ndcg_at_k(["a", "b", "c"], {"a": 1.7e308, "b": 1.7e308, "c": 1.7e308}, 3, gain) == 1.0
 
 
 def test_two_chunks_of_one_article_count_once() -> None:
@@ -93,12 +112,12 @@ def test_binary_metrics_lie_in_the_unit_interval(ranked: list[str], relevant: se
     assert all(0.0 <= value <= 1.0 for value in values)
 
 
-@given(IDS, GAINS, CUTOFF)
+@given(IDS, GAINS, CUTOFF, st.sampled_from(["linear", "exponential"]))
 def test_ndcg_lies_in_the_unit_interval_and_the_ideal_order_reaches_one(
-    ranked: list[str], gains: dict[str, float], k: int
+    ranked: list[str], gains: dict[str, float], k: int, gain: str
 ) -> None:
-    assert 0.0 <= ndcg_at_k(ranked, gains, k) <= 1.0
-    assert ndcg_at_k(sorted(gains, key=lambda key: -gains[key]), gains, k) == 1.0
+    assert 0.0 <= ndcg_at_k(ranked, gains, k, gain) <= 1.0
+    assert ndcg_at_k(sorted(gains, key=lambda key: -gains[key]), gains, k, gain) == 1.0
 
 
 @given(IDS, RELEVANT, CUTOFF)
@@ -123,7 +142,9 @@ def test_parity_with_ir_measures(seed: int) -> None:
         rankings[query] = (rng.sample(documents, rng.randint(1, 50)), grades)
         qrels += [ir_measures.Qrel(query, document, grade) for document, grade in grades.items()]
         run += [ir_measures.ScoredDoc(query, document, 100.0 - place) for place, document in enumerate(rankings[query][0])]
+    exponential = nDCG(gains={grade: 2**grade - 1 for grade in range(4)})
     ours = {
+        exponential @ 10: lambda ranked, gains, _: ndcg_at_k(ranked, gains, 10, "exponential"),
         nDCG @ 10: lambda ranked, gains, _: ndcg_at_k(ranked, gains, 10),
         AP: lambda ranked, _, relevant: average_precision(ranked, relevant),
         AP @ 10: lambda ranked, _, relevant: average_precision(ranked, relevant, 10),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ragkit.errors import InputError
 from ragkit.records import Hit
@@ -103,30 +103,46 @@ def average_precision(ranked_ids: Sequence[Hashable], relevant_ids: Collection[H
     return min(1.0, math.fsum(found / rank for found, rank in enumerate(ranks, start=1)) / len(relevant))
 
 
-def ndcg_at_k(ranked_ids: Sequence[Hashable], gains: Mapping[Hashable, float], k: int) -> float:
-    r"""Normalised discounted cumulative gain with linear gain.
+def ndcg_at_k(
+    ranked_ids: Sequence[Hashable], gains: Mapping[Hashable, float], k: int, gain: Literal["linear", "exponential"] = "linear"
+) -> float:
+    r"""Normalised discounted cumulative gain of graded relevance.
 
     :math:`\text{nDCG@}k = \text{DCG@}k / \text{IDCG@}k` with
-    :math:`\text{DCG@}k = \sum_{r \le k} g(d_r) / \log_2(r + 1)` (Järvelin and Kekäläinen 2002, ranks from 1); IDCG is the DCG
-    of the best order of all known gains. Gains of zero or less count as irrelevant in both.
+    :math:`\text{DCG@}k = \sum_{r \le k} g(d_r) / \log_2(r + 1)`, ranks from 1; IDCG is the DCG of the best order of all known
+    grades. With linear gain :math:`g(d)` is the grade itself (Järvelin and Kekäläinen 2002; trec_eval and BEIR), with
+    exponential gain it is :math:`2^{\text{grade}} - 1` (Burges et al. 2005). With grades 0 and 1 alone the two are equal.
+    Grades of zero or less count as irrelevant in both.
+
+    Parameters
+    ----------
+    gains : id -> grade, larger is better.
 
     Raises
     ------
     InputError
-        `gains` is no mapping of id to finite number, none is positive, or `k` is below 1.
+        `gains` is no mapping of id to finite number, none is positive, `k` is below 1, or `gain` is neither of the two.
     """
+    if gain not in ("linear", "exponential"):
+        raise InputError(f"gain {gain!r} is unknown: choose linear or exponential")
     if not isinstance(gains, Mapping):
         raise InputError(f"gains come as a {type(gains).__name__}: give a mapping of id to gain")
-    for key, gain in gains.items():
-        if not _is_finite(gain):
-            raise InputError(f"gain {gain!r} of id {key!r} is no finite number")
-    positive = {key: float(gain) for key, gain in gains.items() if gain > 0}
+    for key, grade in gains.items():
+        if not _is_finite(grade):
+            raise InputError(f"gain {grade!r} of id {key!r} is no finite number")
+    positive = {key: float(grade) for key, grade in gains.items() if grade > 0}
     if not positive:
         raise InputError("no id has a positive gain: leave a query without relevant ids out of the mean, and count it")
-    largest = max(positive.values())  # gains are scaled so that their sum cannot overflow
-    ranked = [positive.get(ranked, 0.0) / largest for ranked in _top(ranked_ids, _cutoff(k))]
-    ideal = sorted((gain / largest for gain in positive.values()), reverse=True)[: _cutoff(k)]
-    return min(1.0, _dcg(ranked) / _dcg(ideal))
+    largest = max(positive.values())
+    share = _exponential_share if gain == "exponential" else operator.truediv
+    shares = {key: share(grade, largest) for key, grade in positive.items()}
+    ranked = [shares.get(ranked, 0.0) for ranked in _top(ranked_ids, _cutoff(k))]
+    return min(1.0, _dcg(ranked) / _dcg(sorted(shares.values(), reverse=True)[: _cutoff(k)]))
+
+
+def _exponential_share(grade: float, largest: float) -> float:
+    """(2^grade - 1) / (2^largest - 1) without computing either power, which would overflow from a grade of 1024 on."""
+    return 2.0 ** (grade - largest) * math.expm1(-grade * math.log(2)) / math.expm1(-largest * math.log(2))
 
 
 def _dcg(gains: Sequence[float]) -> float:
