@@ -367,6 +367,7 @@ def test_what_misses_its_tolerance_fails_and_what_is_not_at_hand_is_skipped_with
     assert "not among this package's pinned models" in reasons["tiny", "dense no-such-model"]
     assert any("gone" in line for line in said)
     assert found.lines()[-1] == "1 passed, 1 failed, 6 skipped"
+    assert found.as_dict()["sets"] == {"tiny": {"documents": 2, "queries": 1, "truncated": 0}}
     assert [line.split()[-1] for line in found.lines()[:2]] == ["pass", "FAIL"]
 
 

@@ -135,6 +135,33 @@ def test_a_number_that_is_not_there_fails_the_build(book, page, says):
     assert "0.12" not in html
 
 
+def test_a_table_of_rows_is_printed_filtered_formatted_and_linked(book):
+    rows = [{"set": "a", "got": 0.12345, "n": 3, "passed": True}, {"set": "b", "got": 1.0, "n": 4, "passed": False}]
+    write_metrics("05_x", {"rows": rows}, "cpu", book / "artifacts")
+    columns = "Got it = got:.3f\nN = n\nMet = passed\n"
+    status, said, html = build(book, f"```{{measured-table}} 05_x:rows\n:where: set = a\n\n{columns}```")
+    assert status == 0, said
+    cells = re.findall(r"<t[hd][^>]*><p><span>(.*?)</span></p></t[hd]>", html)
+    assert cells == ["Got it", "N", "Met", "0.123", "3", "yes"]
+    assert 'href="receipts.html#receipt-05-x"' in html
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (":where: set = c\n\nN = n\n", "no row where set is 'c'"),
+        ("N = m\n", "no key 'm'"),
+        ("Got = got\n", "give a format"),
+        ("", "names no columns"),
+    ],
+)
+def test_a_table_that_cannot_be_filled_fails_the_build(book, content, says):
+    write_metrics("05_x", {"rows": [{"set": "a", "got": 0.5, "n": 3}]}, "cpu", book / "artifacts")
+    status, said, _ = build(book, f"```{{measured-table}} 05_x:rows\n{content}```")
+    assert status != 0
+    assert says in said
+
+
 def test_a_number_without_a_receipt_fails_the_build(book):
     write_metrics("07_z", {"n": 3}, "cpu", book / "artifacts")
     status, said, _ = build(book, "{measured}`07_z:n`")

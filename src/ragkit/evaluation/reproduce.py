@@ -241,12 +241,17 @@ class Reproduction:
         return sum(not one.passed for one in self.outcomes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data: rows, skipped, and how many passed and failed."""
+        """Plain data: rows, skipped, how many passed and failed, and each set's sizes (`truncated`: the most of any method)."""
+        sizes: dict[str, dict[str, int]] = {}
+        for one in self.outcomes:
+            size = sizes.setdefault(one.set, {"documents": one.documents, "queries": one.queries, "truncated": 0})
+            size["truncated"] = max(size["truncated"], one.truncated)
         return {
             "rows": [asdict(one) for one in self.outcomes],
             "skipped": [asdict(one) for one in self.skipped],
             "passed": len(self.outcomes) - self.missed,
             "failed": self.missed,
+            "sets": sizes,
         }
 
     def lines(self) -> list[str]:

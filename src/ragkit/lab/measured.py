@@ -1,4 +1,4 @@
-"""A Sphinx extension: pages print numbers that a run measured, each linked to its receipt, and the package's reference.
+"""A Sphinx extension: pages print numbers and tables that a run measured, linked to its receipt, and the package's reference.
 
 A missing value, a bad format or a missing receipt is a warning, so a strict build fails. Nothing is computed or guessed.
 """
@@ -10,16 +10,17 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from ragkit.errors import InputError, RagkitError
-from ragkit.lab.metrics import format_metric, metrics_path, profile_folder
+from ragkit.lab.metrics import format_metric, metrics_path, profile_folder, read_metric
 from ragkit.lab.receipts import Receipt, read_receipt
 from ragkit.profile import Profile, load_profile
 
@@ -57,6 +58,64 @@ class MeasuredRole(SphinxRole):
         link += nodes.inline(self.rawtext, text)
         self.set_source_info(link)
         return [nodes.inline(self.rawtext, "", link, classes=["measured"])], []
+
+
+class MeasuredTableDirective(SphinxDirective):
+    """The directive ``measured-table``: a list of mappings that a run stored, such as ``reproduced:rows``, one row each.
+
+    Its content is one line a column, ``Heading = key`` or ``Heading = key:format``; option ``where`` is ``key = text``, which a
+    row must meet. A row that lacks a key, a float without a format and an empty table are warnings.
+    """
+
+    required_arguments = 1
+    option_spec: ClassVar = {"where": directives.unchanged}
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Print the table and a line that links to the receipt, or warn."""
+        profile, artifacts = _published(self.env)
+        expression = self.arguments[0]
+        name = expression.partition(":")[0]
+        try:
+            self.env.note_dependency(str(metrics_path(name, profile, artifacts).resolve()))
+            table = self._table(expression, read_metric(expression, profile, artifacts), profile, artifacts)
+            receipt = _receipt_of(name, profile, artifacts)
+        except InputError as error:
+            _log.warning("measured-table: %s", error, location=self.get_location(), type="ragkit", subtype="measured")
+            return [nodes.paragraph("", "", nodes.strong("", f"[no table: {expression}]", classes=["missing-measurement"]))]
+        link = addnodes.pending_xref(
+            "", refdomain="std", reftype="ref", reftarget=_label(receipt), refexplicit=True, refwarn=True, refdoc=self.env.docname
+        )
+        link += nodes.inline("", "The receipt of this run")
+        self.set_source_info(link)
+        return [table, nodes.paragraph("", "", link)]
+
+    def _table(self, expression: str, rows: Any, profile: Profile, artifacts: Path) -> nodes.table:
+        columns, where = _pairs(self.content), _pairs([self.options.get("where", "")])
+        if not columns:
+            raise InputError(f"{expression!r} names no columns: write lines such as Got = got:.4f")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise InputError(f"{expression!r} is no list of mappings")
+        kept = [place for place, row in enumerate(rows) if all(str(row.get(key)) == text for key, text in where)]
+        if not kept:
+            raise InputError(f"{expression!r} has no row where {' and '.join(f'{key} is {text!r}' for key, text in where)}")
+        return _table(
+            [heading for heading, _ in columns],
+            [[_cell(f"{expression}.{place}.{key}", profile, artifacts) for _, key in columns] for place in kept],
+        )
+
+
+def _pairs(lines: Iterable[str]) -> list[tuple[str, str]]:
+    parted = (line.partition("=") for line in lines if line.strip())
+    return [(left.strip(), right.strip()) for left, _, right in parted]
+
+
+def _cell(expression: str, profile: Profile, artifacts: Path) -> str:
+    name, keys, *_ = expression.split(":", 2)
+    value = read_metric(f"{name}:{keys}", profile, artifacts)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    return format_metric(expression, profile, artifacts)
 
 
 class ReceiptDirective(SphinxDirective):
@@ -171,6 +230,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("ragkit_published_profile", "cpu", "env", str)
     app.add_config_value("ragkit_artifacts", "artifacts", "env", str)
     app.add_role("measured", MeasuredRole())
+    app.add_directive("measured-table", MeasuredTableDirective)
     app.add_directive("receipt", ReceiptDirective)
     app.add_directive("receipts", ReceiptsDirective)
     app.add_directive("profiles", ProfilesDirective)
