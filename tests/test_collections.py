@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
+from ragkit import verify
 from ragkit.errors import InputError, ServiceError
 from ragkit.evaluation import fetching, reproduce
 from ragkit.evaluation.collections import Collection, collection_kind, read_beir, read_collection, read_squad
@@ -403,6 +404,41 @@ def test_no_rows_and_no_list_are_refused(tmp_path):
     (tmp_path / "rows.yaml").write_text("set: scifact\n", encoding="utf-8")
     with pytest.raises(InputError, match="no list"):
         read_published(tmp_path)
+
+
+def test_verify_stores_rows_with_a_receipt_and_fails_where_one_is_missed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGKIT_COLLECTIONS", str(tmp_path / "cache"))
+    files(tmp_path / "data" / "scifact", BEIR)
+    entry = ENTRY | {"set": "scifact", "figures": {"recall@1": 1.0}}
+    files(tmp_path, {"data/published/rows.yaml": yaml.safe_dump([entry])})
+    assert verify.main(["data", "reproduce"]) == 0
+    stored = json.loads((tmp_path / "artifacts/cpu/metrics/reproduced.json").read_text())
+    assert [(row["measure"], row["published"], row["got"], row["passed"]) for row in stored["rows"]] == [
+        ("recall@1", 1.0, 1.0, True)
+    ]
+    receipt = json.loads((tmp_path / "artifacts/cpu/receipts/reproduced.json").read_text())
+    assert "data/published" in receipt["data"]
+    assert "ragkit.evaluation.reproduce" in receipt["package"]
+    files(tmp_path, {"data/published/rows.yaml": yaml.safe_dump([entry | {"figures": {"recall@1": 0.5}}])})
+    assert verify.main(["data"]) == 1
+    assert "1 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        ((), 2, "give one folder"),
+        ((".", "everything"), 2, "at most one of reproduce, squad"),
+        ((".",), 1, "holds no collection with published figures"),
+        ((".", "squad"), 1, "holds no squad11_apollo_program.json"),
+        (("nowhere",), 1, "nowhere is not a folder"),
+    ],
+)
+def test_verify_without_anything_to_do_says_so(tmp_path, monkeypatch, capsys, words, status, says):
+    monkeypatch.chdir(tmp_path)
+    assert verify.main(list(words)) == status
+    assert says in capsys.readouterr().err
 
 
 # Fetching
