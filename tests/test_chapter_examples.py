@@ -1,6 +1,7 @@
 """The examples that the chapters work by hand, and the calculations they share, held to the same numbers."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ragkit.corpus import chunk_article, measured_overlap
 from ragkit.errors import InputError
-from ragkit.evaluation.sweep import context_rows, hits_of, index_bytes, span_share, whole_articles, within_budget
+from ragkit.evaluation.sweep import (
+    context_rows,
+    copies,
+    hits_of,
+    index_bytes,
+    repeated_share,
+    sentences,
+    span_share,
+    unseen_share,
+    whole_articles,
+    within_budget,
+)
 from ragkit.records import Article, Chunk, Gold, Hit, Task
 from ragkit.retrieval import build_index
 
@@ -93,6 +105,14 @@ def test_the_two_vectors_of_the_index_chapter_are_ranked_by_direction_and_not_by
     assert distances == {"far": 5.0, "near": 4.0}
 
 
+def test_equal_vectors_are_found_in_the_order_of_their_ids_however_they_arrived(tmp_path):
+    names = [f"copy-{letter}" for letter in "gbhdafce"]
+    twins = [chunk(0, 4, name, "same") for name in names]
+    for place, some in enumerate((twins, twins[::-1])):
+        found = build_index(some, ByLength(), tmp_path / str(place)).search_many(np.array([[1.0, 2.0]] * 9), 5)
+        assert {tuple(hit.chunk.article_id for hit in row) for row in found} == {tuple(sorted(names)[:5])}
+
+
 # The calculations they share ----------------------------------------------------------------------------------------
 
 
@@ -104,6 +124,67 @@ def test_the_share_of_a_span_is_the_union_of_what_its_chunks_hold():
     assert span_share(one, hits(chunk(0, 5), chunk(6, 11)), texts) == 1.0  # the space between two chunks is no loss
     assert span_share(one, hits(chunk(0, 11, "b")), texts) == 0.0
     assert span_share(task(Gold("a", 0, 5), Gold("b", 0, 5)), hits(chunk(0, 5)), texts) == 1 / 2
+
+
+def test_what_a_better_hit_has_brought_counts_as_repeated():
+    assert repeated_share([]) == 0.0
+    assert repeated_share(hits(chunk(0, 10), chunk(10, 20), chunk(5, 15, "b"))) == 0.0
+    assert repeated_share(hits(chunk(0, 10), chunk(6, 16))) == 4 / 20
+    assert repeated_share(hits(chunk(0, 10), chunk(0, 10), chunk(0, 10))) == 20 / 30
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10), st.sampled_from("ab")), min_size=1, max_size=8))
+def test_repeated_is_what_the_union_lacks_in_any_order(windows):
+    found = hits(*(chunk(start, start + length, article) for start, length, article in windows))
+    union = {(one.chunk.article_id, place) for one in found for place in range(one.chunk.start, one.chunk.end)}
+    total = sum(length for _, length, _ in windows)
+    assert repeated_share(found) == repeated_share(found[::-1]) == pytest.approx(1 - len(union) / total)
+
+
+def test_copies_count_the_chunks_that_hold_a_gold_whole():
+    one, other = Gold("a", 4, 8), Gold("b", 4, 8)
+    assert copies([one], [chunk(0, 6), chunk(6, 12)]) == 0  # parted between the two
+    assert copies([one], [chunk(0, 8), chunk(4, 12), chunk(0, 12, "b")]) == 2
+    assert copies([one, other], [chunk(0, 8), chunk(0, 12, "b"), chunk(4, 12, "b")]) == 2  # the best served
+    assert copies([], [chunk(0, 9)]) == copies([Gold("a")], [chunk(0, 9)]) == 0
+
+
+def test_a_sentence_keeps_initials_decimals_and_the_heading_before_it():
+    text = 'A title\n\nThe U.S. Navy saw 2.5 km. It fell!\n\n## Causes\n\nWhy? "Nobody knows." Then approx. noon:\n- one\n- two'
+    article = Article("a", "A title", text, "u", "2025-01-01", "NASA")
+    cut = sentences(article, words_as_tokens(text), 100)
+    assert [one.text for one in cut] == [
+        "A title\n\nThe U.S. Navy saw 2.5 km.",
+        "It fell!",
+        "## Causes\n\nWhy?",
+        '"Nobody knows."',
+        "Then approx. noon:",
+        "- one",
+        "- two",
+    ]
+    assert all(text[one.start : one.end] == one.text and one.chunk_id == f"a::{one.start}" for one in cut)
+    assert (cut[0].title, cut[0].url, cut[0].source, cut[0].heading) == ("A title", "u", "NASA", None)
+
+
+@given(st.text(alphabet="aB1.!? \n-", max_size=60), st.integers(3, 6))
+def test_sentences_are_slices_in_order_that_fit_and_leave_no_letter_out(text, size):
+    article = Article("a", "", text)
+    tokenizer = words_as_tokens(text)
+    cut = sentences(article, tokenizer, size)
+    assert all(text[one.start : one.end] == one.text and len(tokenizer.encode(one.text)) <= size for one in cut)
+    assert all(before.end <= after.start for before, after in pairwise(cut))
+    assert "".join("".join(one.text.split()) for one in cut) == "".join(text.split())
+
+
+def test_what_a_model_does_not_read_is_in_no_vector_unless_a_neighbour_shows_it():
+    article = Article("a", "", "aa bb cc dd")
+    tokenizer = words_as_tokens(article.text)
+    whole = whole_articles([article])
+    assert unseen_share(whole, [article], tokenizer, 6) == 0.0
+    assert unseen_share(whole, [article], tokenizer, 5) == 1 / 4  # room for three tokens beside [CLS] and [SEP]
+    assert unseen_share([*whole, chunk(6, 11, text="cc dd")], [article], tokenizer, 5) == 0.0
+    assert unseen_share([], [article], tokenizer, 5) == 1.0
+    assert unseen_share([], [], tokenizer, 5) == 0.0
 
 
 def test_a_budget_keeps_the_first_hits_and_cuts_the_last_to_fit():
@@ -134,9 +215,9 @@ def test_context_rows_count_the_text_of_the_first_k_chunks_and_leave_out_tasks_w
     found = [hits(first, second), hits(second, first)]
     (row,) = context_rows(tasks, found, 1, articles, tokenizer)
     assert (row["task_id"], row["context_tokens"], row["article_hit"]) == ("t1", 2, 1.0)
-    assert row["span_share"] == 6 / 11
+    assert (row["span_share"], row["repeated_share"], row["matches"], row["copies"]) == (6 / 11, 0.0, 1, 0)
     (row,) = context_rows(tasks, found, 2, articles, tokenizer)
-    assert (row["context_tokens"], row["span_share"]) == (4, 1.0)
+    assert (row["context_tokens"], row["span_share"], row["matches"], row["copies"]) == (4, 1.0, 2, 0)
 
 
 def test_a_chunk_cut_to_a_budget_counts_as_what_is_left_of_it():
