@@ -154,6 +154,16 @@ class Index:
                 found.append(self._best(query, scores, matrix, positions, k, min_cosine))
         return found
 
+    def cosines(self, vector: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        """Cosines of a query with some `chunks`, by their places: float64, shape (n,), the same bits that a search gives.
+
+        Raises
+        ------
+        InputError
+            A vector of another dimension, zero or not finite.
+        """
+        return _cosines(self._unit_rows(np.asarray(vector)[None, ...])[0], self.vectors[np.asarray(places, dtype=np.int64)])
+
     def _unit_rows(self, vectors: np.ndarray) -> np.ndarray:
         try:
             array = np.asarray(vectors, dtype=np.float64)
@@ -193,9 +203,7 @@ class Index:
             candidates = np.flatnonzero(scores >= kth - _MARGIN)
         else:
             candidates = np.arange(len(scores))
-        rows = matrix[candidates].astype(np.float64)
-        wide = query.astype(np.float64)
-        cosines = np.clip((rows * wide).sum(axis=1) / np.sqrt((rows * rows).sum(axis=1) * (wide * wide).sum()), -1.0, 1.0)
+        cosines = _cosines(query, matrix[candidates])
         places = candidates if positions is None else positions[candidates]
         best = np.lexsort((places, -cosines))[:k]  # ties by chunk_id, since chunks lie in that order
         return [
@@ -203,6 +211,13 @@ class Index:
             for rank, row in enumerate(best, start=1)
             if min_cosine is None or cosines[row] >= min_cosine
         ]
+
+
+def _cosines(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The one routine that scores: row by row in float64, so that a cosine does not depend on what it was computed with."""
+    rows, wide = rows.astype(np.float64), query.astype(np.float64)
+    found: np.ndarray = np.clip((rows * wide).sum(axis=1) / np.sqrt((rows * rows).sum(axis=1) * (wide * wide).sum()), -1.0, 1.0)
+    return found
 
 
 def _plain(identity: Any) -> Any:
