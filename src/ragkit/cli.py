@@ -200,6 +200,25 @@ def _where(conditions: Sequence[str]) -> dict[str, Any] | None:
     return dict(where) or None
 
 
+def _retrieving(args: argparse.Namespace) -> Profile:
+    """The profile that a command names, with the method and the rerank that its words choose."""
+    from ragkit.profile import load_profile
+
+    profile = load_profile(args.profile)
+    changes: dict[str, Any] = {} if args.method is None else {"method": args.method}
+    named = {"model": args.rerank_model, "base_url": args.rerank_url}
+    given = {name: value for name, value in named.items() if value is not None}
+    if args.rerank == "off":
+        changes["rerank"] = None
+    elif args.rerank is not None:
+        before = profile.retrieval.rerank
+        same = before.model_dump() if before is not None and before.backend == args.rerank else {"backend": args.rerank}
+        changes["rerank"] = {**same, **given}
+    if given and args.rerank in (None, "off"):
+        raise InputError(f"--rerank-{'model' if args.rerank_model else 'url'} needs --rerank: say which backend scores")
+    return profile.with_retrieval(**changes) if changes else profile
+
+
 def _threshold(args: argparse.Namespace, profile: Profile) -> float | None:
     return profile.retrieval.min_cosine if args.min_cosine is None else args.min_cosine
 
@@ -207,6 +226,7 @@ def _threshold(args: argparse.Namespace, profile: Profile) -> float | None:
 def _answer(args: argparse.Namespace, profile: Profile, bare: bool) -> tuple[Answer, Answer | None]:
     from ragkit.answering import answer_bare, answer_question
     from ragkit.models import Reader, open_embedder, open_reader
+    from ragkit.retrieval import open_retriever
 
     opened: list[Reader] = []
 
@@ -219,16 +239,18 @@ def _answer(args: argparse.Namespace, profile: Profile, bare: bool) -> tuple[Ans
         with open_embedder(profile) as embedder:
             index = _open_current(args.index, embedder)
             embedder.encode_queries(["warm up"])  # the first call allocates; what is timed is a question like any other
-            answer = answer_question(
-                args.question,
-                index,
-                embedder,
-                reader,
-                k=args.k or profile.retrieval.k,
-                where=_where(args.where),
-                min_cosine=_threshold(args, profile),
-                context_tokens=profile.reader.context_tokens,
-            )
+            with open_retriever(index, profile) as retriever:
+                answer = answer_question(
+                    args.question,
+                    index,
+                    embedder,
+                    reader,
+                    k=args.k or profile.retrieval.k,
+                    where=_where(args.where),
+                    min_cosine=_threshold(args, profile),
+                    context_tokens=profile.reader.context_tokens,
+                    retriever=retriever,
+                )
         return answer, answer_bare(args.question, reader()) if bare else None
     finally:
         for one in opened:
@@ -249,13 +271,15 @@ def _answer_json(answer: Answer) -> dict[str, Any]:
         "hits": [{"rank": hit.rank, "chunk_id": hit.chunk.chunk_id, "cosine": hit.cosine} for hit in answer.hits],
         "finish_reason": completion.finish_reason if completion else None,
         "retrieval_ms": 1000 * answer.retrieval_seconds,
+        "rerank_ms": None if answer.rerank_seconds is None else 1000 * answer.rerank_seconds,
         "generation_ms": 1000 * completion.seconds if completion else None,
     }
 
 
 def _times(answer: Answer) -> str:
     generation = f"generation {1000 * answer.completion.seconds:.0f} ms" if answer.completion else "reader not called"
-    return f"retrieval {1000 * answer.retrieval_seconds:.1f} ms, {generation}"
+    rerank = "" if answer.rerank_seconds is None else f" (rerank {1000 * answer.rerank_seconds:.0f} ms of it)"
+    return f"retrieval {1000 * answer.retrieval_seconds:.1f} ms{rerank}, {generation}"
 
 
 def _scores(answer: Answer) -> str:
@@ -265,7 +289,7 @@ def _scores(answer: Answer) -> str:
 def _answer_lines(answer: Answer, threshold: float | None) -> list[str]:
     lines = [answer.text, ""]
     if answer.refused == "threshold":
-        best = f"the best score is {answer.hits[0].cosine:.3f}" if answer.hits else "no chunk meets the filter"
+        best = f"the best score is {max(hit.cosine for hit in answer.hits):.3f}" if answer.hits else "no chunk was found"
         lines.append(f"I don't know: {best}, the threshold {threshold}; lower it with --min-cosine to see what is there")
     for c in answer.citations:
         lines.append(f"[{c.number}] {c.title} · {(c.published_at or 'no date')[:10]} · {c.url or 'no url'} · {c.chunk_id}")
@@ -279,9 +303,7 @@ def _answer_lines(answer: Answer, threshold: float | None) -> list[str]:
 
 
 def _ask(args: argparse.Namespace) -> int:
-    from ragkit.profile import load_profile
-
-    profile = load_profile(args.profile)
+    profile = _retrieving(args)
     answer, _ = _answer(args, profile, bare=False)
     if args.json:
         _print_json(_answer_json(answer))
@@ -299,9 +321,7 @@ def _side_by_side(left: Sequence[str], right: Sequence[str], width: int) -> list
 
 
 def _ab(args: argparse.Namespace) -> int:
-    from ragkit.profile import load_profile
-
-    profile = load_profile(args.profile)
+    profile = _retrieving(args)
     answer, bare = _answer(args, profile, bare=True)
     assert bare is not None
     if args.json:
@@ -339,9 +359,9 @@ def _eval(args: argparse.Namespace) -> int:
     from ragkit.evaluation.arms import ARMS
     from ragkit.evaluation.collections import read_squad
     from ragkit.evaluation.experiment import evaluate
-    from ragkit.profile import load_profile, resolve
+    from ragkit.profile import resolve
 
-    profile = load_profile(args.profile)
+    profile = _retrieving(args)
     arms = tuple(args.arms.split(",")) if args.arms else profile.evaluation.arms
     unknown = [arm for arm in arms if arm not in ARMS]
     if unknown:
@@ -663,7 +683,21 @@ def _add_question(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where", action="append", default=[], metavar="FIELD>=VALUE", help="only chunks that meet this; may be repeated"
     )
+    _add_retrieval(parser)
     parser.add_argument("--json", action="store_true")
+
+
+def _add_retrieval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--method", choices=("dense", "bm25", "hybrid"), help="how chunks are found (default: the profile's)")
+    parser.add_argument(
+        "--rerank",
+        choices=("off", "cross-encoder", "server", "reader"),
+        help="who scores the first candidates again, if anyone (default: the profile's)",
+    )
+    parser.add_argument("--rerank-model", metavar="NAME", help="its model: a name, a folder or a hub id")
+    parser.add_argument(
+        "--rerank-url", metavar="URL", help="with --rerank server: where it answers, such as http://localhost:8002/v1"
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -756,6 +790,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     one.add_argument("--split", choices=("dev", "test", "all"))
     one.add_argument("--limit", type=_natural, metavar="N", help="the first N tasks only")
+    _add_retrieval(one)
     one.add_argument("--out", metavar="DIR", help=f"default: {INDEX}/eval/PROFILE")
     one.add_argument("--json", action="store_true")
 

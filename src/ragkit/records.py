@@ -110,7 +110,8 @@ class Answer:
     """One question answered.
 
     `refused` is None, "threshold" (nothing scored high enough; the reader was not called) or "reader" (it said so itself).
-    `unknown_citations` are the numbers the answer cites that were never given.
+    `unknown_citations` are the numbers the answer cites that were never given. `rerank_seconds` is part of `retrieval_seconds`,
+    None without rerank.
     """
 
     question: str
@@ -121,3 +122,4 @@ class Answer:
     refused: str | None
     completion: Completion | None
     retrieval_seconds: float
+    rerank_seconds: float | None = None

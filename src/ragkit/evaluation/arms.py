@@ -21,13 +21,15 @@ ARMS = {
     "A1": "template: no context, the instructions of A4 without the clause about context; the instruction's own effect",
     "A2": "random: k chunks drawn from other articles than the gold ones; the harm of noise",
     "A3": "distractor: the k nearest chunks without the gold articles; the harm of near misses",
-    "A4": "retrieved: the k nearest chunks; retrieval",
+    "A4": "retrieved: the k best chunks of the profile's retrieval; retrieval",
+    "A5": "rung: the k best chunks with one technique added to that retrieval; the technique's own effect",
     "A6": "oracle chunk: the chunk that holds the gold span; the ceiling given perfect retrieval",
     "A7": "oracle article: all chunks of the gold article; the ceiling without chunking luck",
     "A8": "leak: the one sentence that states the answer; pure lookup",
     "A9": "redacted: the gold chunk with the answer masked; what leaks through the context",
     "A10": "counterfactual: the gold chunk with the answer swapped for a wrong one; does it read, or remember?",
 }
+SEARCHED = ("A3", "A4", "A5")  # the arms whose context is searched for
 MASK = "[...]"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
@@ -62,12 +64,13 @@ def arm_prompts(
 ) -> list[ArmPrompt]:
     """Prompts of one arm for every task that it can serve.
 
-    A0, A1, A2 and A4 serve all tasks; A3, A6 and A7 those with golds; A8 those of which a sentence of the gold chunk states the
-    answer; A9 those whose answer stands in the gold chunk, A10 those of them that have a counterfactual.
+    A0, A1, A2, A4 and A5 serve all tasks; A3, A6 and A7 those with golds; A8 those of which a sentence of the gold chunk
+    states the answer; A9 those whose answer stands in the gold chunk, A10 those of them that have a counterfactual.
 
     Parameters
     ----------
-    hits : for each task the nearest chunks, best first: at least k, and for A3 `arm_depth` of them.
+    hits : for each task the best chunks of this arm's retrieval, best first: at least k where there are as many, and for A3
+        `arm_depth` of them; empty lists do for an arm that is not `SEARCHED`.
     chunks : the whole corpus, where the oracles find their chunks.
     k : how many chunks an arm with a searched or drawn context is given.
     budget : the cap on context tokens, the same for all arms; never padded.
@@ -109,7 +112,7 @@ def arm_depth(arm: str, k: int, chunks: Sequence[Chunk]) -> int:
 def _context(arm: str, task: Task, hits: Sequence[Hit], by_article: ByArticle, k: int, seed: int) -> list[Chunk] | None:
     """The chunks that an arm gives for a task, None where it cannot serve it."""
     gold_articles = {gold.article_id for gold in task.golds}
-    if arm == "A4":
+    if arm in ("A4", "A5"):
         return [hit.chunk for hit in hits[:k]]
     if arm == "A2":
         others = [chunk for article, own in sorted(by_article.items()) if article not in gold_articles for chunk in own]

@@ -16,13 +16,13 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ragkit.errors import InputError, ServiceError
-from ragkit.evaluation.arms import ArmPrompt, arm_depth, arm_prompts
+from ragkit.evaluation.arms import SEARCHED, ArmPrompt, arm_depth, arm_prompts
 from ragkit.evaluation.checking import check_answer, contains_answer
 from ragkit.evaluation.items import Record, covers, read_records, write_records, write_whole
 from ragkit.lab import write_timings
 from ragkit.models import open_embedder, open_reader
-from ragkit.profile import Profile, load_profile
-from ragkit.records import Article, Completion, Task
+from ragkit.profile import Profile, RetrievalChoice, load_profile
+from ragkit.records import Article, Completion, Hit, Task
 from ragkit.retrieval.frozen import open_frozen, profile_chunks
 from ragkit.retrieval.index import build_index
 
@@ -182,6 +182,11 @@ def stored_completions(folder: Path, arm: str) -> dict[str, Completion]:
         return {}
 
 
+def retrieval_of(profile: Profile, arm: str) -> RetrievalChoice:
+    """The retrieval choices of an arm: the profile's, for A5 with its rung added."""
+    return profile.rung if arm == "A5" else profile.retrieval
+
+
 def run_profile_arm(
     profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path, fresh: bool = False
 ) -> dict[str, Any]:
@@ -199,14 +204,23 @@ def run_profile_arm(
     frozen = open_frozen(profile, artifacts)
     tasks = frozen.select(profile.evaluation.split, profile.evaluation.limit)
     chunks, k = frozen.index.chunks, profile.retrieval.k
-    hits = frozen.hits(tasks, arm_depth(arm, k, chunks))
+    choice = retrieval_of(profile, arm)
+    hits: list[list[Hit]] = [[] for _ in tasks]
+    reranked = None
+    if arm in SEARCHED and choice.rerank is None:
+        hits = frozen.hits(tasks, arm_depth(arm, k, chunks), choice)
+    elif arm in SEARCHED:
+        from ragkit.retrieval.search import rerank_times  # here, as in `Frozen.find`
+
+        found = frozen.find(tasks, arm_depth(arm, k, chunks), choice)
+        hits, reranked = [one.hits for one in found], rerank_times(found)
     with open_reader(profile) as reader:
         prompts = arm_prompts(
             arm, tasks, hits, chunks, k, profile.reader.context_tokens, reader.count_tokens, profile.evaluation.seed
         )
         records, seconds = run_arm(prompts, reader, journal, known=known)
     write_records(records, folder / "runs" / f"{arm}.jsonl")
-    write_timings(f"eval_{arm}", timings(records, seconds), profile.name, artifacts)
+    write_timings(f"eval_{arm}", timings(records, seconds, reranked), profile.name, artifacts)
     Journal(journal).forget()
     kept = sum(row["key"] in known for row in records)
     return {"identity": reader.identity, "asked": len(records) - kept, "kept": kept}
@@ -232,6 +246,7 @@ def evaluate(
     """
     # Imported here: the costly stages (`run_profile_arm`) must not go stale when only the statistics change.
     from ragkit.evaluation.report import rag_report, retrieval_rows, write_report
+    from ragkit.retrieval.search import open_retriever, rerank_times
 
     profile, folder = load_profile(profile), Path(folder)
     if not tasks:
@@ -241,21 +256,28 @@ def evaluate(
         index = build_index(chunks, embedder, folder / "index")
         vectors = embedder.encode_queries([task.question for task in tasks])
     k = profile.retrieval.k
-    hits = index.search_many(vectors, max(arm_depth(arm, k, index.chunks) for arm in arms))
+    depth = max(arm_depth(arm, k, index.chunks) for arm in arms)
+    found = {}
+    for arm in dict.fromkeys(("A4", "A5" if "A5" in arms else "A4")):
+        with open_retriever(index, profile, retrieval_of(profile, arm)) as retriever:
+            found[arm] = retriever.search_many([task.question for task in tasks], vectors, depth)
     records: dict[str, list[Record]] = {}
     with open_reader(profile) as reader:
         identity = reader.identity
         for arm in arms:
+            own = found["A5" if arm == "A5" else "A4"]
+            hits = [one.hits for one in own]
             prompts = arm_prompts(
                 arm, tasks, hits, index.chunks, k, profile.reader.context_tokens, reader.count_tokens, profile.evaluation.seed
             )
             records[arm], seconds = run_arm(prompts, reader, folder / "journal" / f"{arm}.jsonl")
             write_records(records[arm], folder / f"{arm}.jsonl")
-            write_whole(folder / f"{arm}.timings.json", timings(records[arm], seconds))
+            reranked = rerank_times(own) if arm in SEARCHED else None
+            write_whole(folder / f"{arm}.timings.json", timings(records[arm], seconds, reranked))
     made = {**provenance, "profile": profile.digest, "reader": identity, "index": index.manifest["key"]}
     report = rag_report(
         records,
-        retrieval_rows(tasks, [found[:k] for found in hits], k),
+        retrieval_rows(tasks, [one.hits[:k] for one in found["A4"]], k),
         k,
         profile.evaluation.primary,
         made,
@@ -265,10 +287,14 @@ def evaluate(
     return report
 
 
-def timings(records: Sequence[Record], seconds: Sequence[float]) -> dict[str, Any]:
-    """Seconds an item and tokens a second of one arm (wall time of the reader alone), and the seconds of each item."""
+def timings(records: Sequence[Record], seconds: Sequence[float], reranked: dict[str, float] | None = None) -> dict[str, Any]:
+    """Seconds an item and tokens a second of one arm (wall time of the reader alone), and the seconds of each item.
+
+    `reranked` (`rerank_times`) is kept beside them where the arm's chunks were reranked.
+    """
     total = sum(seconds)
     return {
+        **({"rerank": reranked} if reranked else {}),
         "items": len(records),
         "seconds": total,
         "seconds_per_item": total / len(records) if records else 0.0,

@@ -1,6 +1,6 @@
-"""Search: the immutable LanceDB index, its filters, BM25, and reciprocal rank fusion.
+"""Search: the immutable LanceDB index, its filters, BM25, reciprocal rank fusion, and rerank.
 
-It never asks a reader, and never changes an index that is there.
+It never asks a reader for an answer, and never changes an index that is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ragkit.retrieval.fusion import fuse
     from ragkit.retrieval.index import Index, build_index, chunks_digest, open_index
     from ragkit.retrieval.lexical import Fused, LexicalIndex, Scored, build_lexical, hybrid, search_hybrid, tokenize
+    from ragkit.retrieval.rerank import Reranked, Reranker, open_reranker
+    from ragkit.retrieval.search import Found, Retriever, open_retriever, rerank_times
 
 _WHERE = {
     "build_index": "index",
@@ -31,13 +33,24 @@ _WHERE = {
     "hybrid": "lexical",
     "search_hybrid": "lexical",
     "tokenize": "lexical",
+    "Reranked": "rerank",
+    "Reranker": "rerank",
+    "open_reranker": "rerank",
+    "Found": "search",
+    "Retriever": "search",
+    "open_retriever": "search",
+    "rerank_times": "search",
 }
 
 __all__ = [
+    "Found",
     "Frozen",
     "Fused",
     "Index",
     "LexicalIndex",
+    "Reranked",
+    "Reranker",
+    "Retriever",
     "Scored",
     "build_index",
     "build_lexical",
@@ -47,7 +60,10 @@ __all__ = [
     "hybrid",
     "open_frozen",
     "open_index",
+    "open_reranker",
+    "open_retriever",
     "profile_chunks",
+    "rerank_times",
     "search_hybrid",
     "tokenize",
 ]

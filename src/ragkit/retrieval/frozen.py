@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,27 +19,45 @@ from ragkit.corpus import chunk_article, read_snapshot, read_tasks, tasks_digest
 from ragkit.errors import InputError
 from ragkit.lab.metrics import write_text
 from ragkit.models import open_embedder
-from ragkit.profile import Profile, load_profile, resolve
+from ragkit.profile import Profile, RetrievalChoice, load_profile, resolve
 from ragkit.records import Chunk, Hit, Task
 from ragkit.retrieval.index import Index, build_index, open_index
+
+if TYPE_CHECKING:
+    from ragkit.retrieval.search import Found
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The frozen parts of a run: tasks (all splits), their query vectors in the same order, and the index."""
+    """The frozen parts of a run: tasks (all splits), their query vectors in the same order, the index, and whose they are."""
 
     tasks: tuple[Task, ...]
     vectors: np.ndarray
     index: Index
+    profile: Profile
 
     def select(self, split: str = "dev", limit: int | None = None) -> tuple[Task, ...]:
         """Tasks of one split ("all" for every one), the first `limit` of them."""
         return tuple(task for task in self.tasks if split in ("all", task.split))[:limit]
 
-    def hits(self, tasks: Sequence[Task], k: int) -> list[list[Hit]]:
-        """The k nearest chunks of each task, from the stored query vectors."""
+    def hits(self, tasks: Sequence[Task], k: int, choice: RetrievalChoice | None = None) -> list[list[Hit]]:
+        """The k best chunks of each task by the profile's retrieval, or by another `choice`, from the stored query vectors."""
+        choice = choice or self.profile.retrieval
+        if choice.dense_only:
+            return self.index.search_many(self._vectors_of(tasks), k)
+        return [found.hits for found in self.find(tasks, k, choice)]
+
+    def find(self, tasks: Sequence[Task], k: int, choice: RetrievalChoice | None = None) -> list[Found]:
+        """The same hits with what rerank took; a reranker is opened and closed again."""
+        # Imported here: stages that search by vectors alone must not go stale with the other methods.
+        from ragkit.retrieval.search import open_retriever
+
+        with open_retriever(self.index, self.profile, choice) as retriever:
+            return retriever.search_many([task.question for task in tasks], self._vectors_of(tasks), k)
+
+    def _vectors_of(self, tasks: Sequence[Task]) -> np.ndarray:
         place = {task.task_id: number for number, task in enumerate(self.tasks)}
-        return self.index.search_many(self.vectors[[place[task.task_id] for task in tasks]], k)
+        return self.vectors[[place[task.task_id] for task in tasks]]
 
 
 def profile_chunks(profile: Profile, articles: Sequence[Any], tokenizer: Any) -> list[Chunk]:
@@ -120,4 +138,4 @@ def open_frozen(profile: str | Path | Profile, artifacts: str | Path = "artifact
             raise InputError(
                 f"the corpus or the embedder changed since {folder / 'index.json'}: run the stage index@{profile.name} again"
             )
-    return Frozen(tasks, vectors, index)
+    return Frozen(tasks, vectors, index, profile)
