@@ -63,9 +63,18 @@ def test_what_it_took_elsewhere_is_the_receipts_sum(tmp_path):
     folder = tmp_path / "cpu" / "receipts"
     folder.mkdir(parents=True)
     for name, seconds in (("index", 60.0), ("eval_A4", 90.5)):
-        receipt = {"seconds": seconds, "machine": {"cpu": "A CPU", "logical_cores": 2}}
+        receipt = {"name": name, "seconds": seconds, "machine": {"cpu": "A CPU", "logical_cores": 2}}
         (folder / f"{name}.json").write_text(json.dumps(receipt), encoding="utf-8")
     assert rerun.took_elsewhere(tmp_path) == {"cpu": (150.5, "A CPU, 2 cores")}
+
+
+def test_answers_that_were_taken_over_count_with_the_time_they_took_then(tmp_path):
+    for folder in ("receipts", "metrics"):
+        (tmp_path / "cpu" / folder).mkdir(parents=True)
+    receipt = {"name": "eval_A4", "seconds": 5.0, "machine": {}, "answers": {"asked": 0, "kept": 8}}
+    (tmp_path / "cpu/receipts/eval_A4.json").write_text(json.dumps(receipt), encoding="utf-8")
+    (tmp_path / "cpu/metrics/eval_A4.timings.json").write_text('{"seconds": 90.5}', encoding="utf-8")
+    assert rerun.took_elsewhere(tmp_path)["cpu"][0] == 90.5
 
 
 @pytest.mark.parametrize("words", [[], ["cpu", "ci"]])
