@@ -25,7 +25,8 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
     """Read tasks, one JSON object a line, in the file's order.
 
     The full form has task_id, question, gold_answer, aliases, golds [{article_id, start, end}], kind, answerable, counterfactual,
-    split, and optionally difficulty (easy, medium, hard) and, of an unanswerable one, near (article ids) and why; the minimal form question, gold_answer, gold_article_id. A missing task_id is made from the content; other fields are
+    split, and optionally difficulty (easy, medium, hard) and, of an unanswerable one, near (article ids) and why; the minimal
+    form question, gold_answer, gold_article_id. A missing task_id is made from the content; other fields are
     left alone. Spans count characters of `Article.text`; a gold may have none.
 
     Raises
@@ -62,9 +63,9 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
 def check_tasks(tasks: Iterable[Task], articles: Iterable[Article]) -> list[str]:
     """What is wrong between tasks and articles, one line each; an empty list where nothing is.
 
-    A gold or near article that is gone, a span outside its text, spans of which none holds the gold answer or an alias (on token borders,
-    without regard to case), an answer that the question gives away, a counterfactual that is right, a question asked twice, a
-    multi-article task with fewer than two articles.
+    A gold or near article that is gone, a span outside its text, spans of which none holds the gold answer or an alias (on token
+    borders, without regard to case), an answer that the question gives away, a counterfactual that is right, a question asked
+    twice, a multi-article task with fewer than two articles.
     """
     texts = {article.article_id: article.text for article in articles}
     problems: list[str] = []
