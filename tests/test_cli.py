@@ -56,6 +56,8 @@ def test_every_command_has_help_with_an_example(capsys, command):
         ("ask", "q", "-k", "two"),
         ("models", "eat"),
         ("eval", "--split", "train"),
+        ("eval", "--method", "fuzzy"),
+        ("ask", "q", "--rerank", "magic"),
         ("reproduce", "cisi", "."),
         ("reproduce", "beir", ".", "--method", "colbert"),
         ("reproduce", "beir", ".", "--k1", "much"),
@@ -89,6 +91,9 @@ def test_wrong_words_are_status_2_and_one_line(capsys, words):
         (("reproduce", "--data", "nowhere"), "nowhere is not a folder"),
         (("reproduce", "--fetch", "no-such-set"), "no-such-set"),
         (("eval", "--arms", "A1,A77"), "A77"),
+        (("eval", "--rerank", "cross-encoder"), "needs a model"),
+        (("ab", "q", "--rerank", "server", "--rerank-model", "m"), "needs a base_url"),
+        (("ask", "q", "--rerank-url", "http://localhost/v1"), "--rerank-url needs --rerank"),
         (("vram", "NoSuchModel"), "NoSuchModel"),
         (("models", "fetch", "no-such-model"), "no-such-model"),
         (("models", "fetch"), "needs a name"),
@@ -259,6 +264,16 @@ def test_a_folder_is_indexed_asked_changed_and_refused_as_stale(capsys, notes):
     assert answer["hits"][0]["chunk_id"].startswith("skylark")
     assert answer["retrieval_ms"] > 0
     assert answer["generation_ms"] > 0
+    assert answer["rerank_ms"] is None
+
+    words = ("--profile", "ci", "--method", "bm25", "--rerank", "reader", "--min-cosine", "-1", "--json")
+    status, out, _ = run(capsys, "ask", "wheel", *words)
+    answer = json.loads(out)
+    assert status == 0
+    assert [hit["chunk_id"].partition("::")[0] for hit in answer["hits"]] == ["skylark.txt"]
+    assert 0 < answer["rerank_ms"] < answer["retrieval_ms"]
+    status, out, _ = run(capsys, "ask", "zeppelin", "--profile", "ci", "--method", "bm25")
+    assert "no chunk was found" in out
 
     (notes / "skylark.txt").write_text("Nothing is left of it.", encoding="utf-8")
     status, _, err = run(capsys, "ask", question, "--profile", "ci")

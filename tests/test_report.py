@@ -182,6 +182,7 @@ def test_arms_differ_by_their_context_alone():
     assert by_arm["A4"].messages[0] == by_arm["A6"].messages[0]
     assert by_arm["A4"].messages[0]["content"].startswith(by_arm["A1"].messages[0]["content"])
     assert by_arm["A6"].context == (CORPUS[1],)
+    assert prompts("A5", asked)[0].messages == by_arm["A4"].messages
 
 
 def test_the_oracle_gives_one_chunk_a_gold_and_no_chunk_twice():

@@ -68,7 +68,7 @@ class ModelEntry(_Part):
     """What the registry says of one model; the first of `files` is the weights file, none means served only."""
 
     name: str
-    kind: Literal["embedder", "reader"]
+    kind: Literal["embedder", "reader", "reranker"]
     hub_id: str
     licence: str
     backends: tuple[str, ...]
