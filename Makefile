@@ -12,13 +12,15 @@ TORCH_INDEX ?=
 # A folder with others' collections, for `make verify`, and which part of it (empty: all).
 DATA ?=
 ONLY ?=
+# More words for `make bench`.
+ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DVC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/dvc
 PIP_FLAGS := --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: help install book render rerun lab pair snapshot test lint check-html verify clean
+.PHONY: help install book render rerun lab pair snapshot test lint check-html verify bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -62,6 +64,9 @@ check-html: install ## every page of the built book in a headless browser, netwo
 verify: install ## the same code on others' collections: make verify DATA=folder with scifact/, cranfield/, ... [ONLY=reproduce|squad]
 	@test -n "$(DATA)" || { echo "make verify: give DATA=folder"; exit 2; }
 	$(BIN)/python -m ragkit.verify $(DATA) $(ONLY)
+
+bench: install ## times and ratios against FAISS, numpy, LanceDB and a bare encode [ARGS="--million --hnsw"]
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## remove what was built (never what was measured)
 	rm -rf _build book/labs .ragkit-work .pytest_cache .mypy_cache .ruff_cache .hypothesis

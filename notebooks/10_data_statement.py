@@ -149,7 +149,19 @@ display(Markdown(text))
 # the public web was read, and where it had only a secondary page, that page is named. The kinds below are told by the address.
 
 # %%
-AGENCIES = ("nasa.gov", "esa.int", "jaxa.jp", "isro.gov.in", ".mil", ".gov", "gov.uk", "europa.eu", "eumetsat.int", "cnes.fr", "dlr.de")
+AGENCIES = (
+    "nasa.gov",
+    "esa.int",
+    "jaxa.jp",
+    "isro.gov.in",
+    ".mil",
+    ".gov",
+    "gov.uk",
+    "europa.eu",
+    "eumetsat.int",
+    "cnes.fr",
+    "dlr.de",
+)
 PRESS = (
     "spacenews.com", "spaceflightnow.com", "nasaspaceflight.com", "spacepolicyonline.com", "space.com", "arstechnica.com",
     "europeanspaceflight.com", "payloadspace.com", "breakingdefense.com", "universetoday.com", "satellitetoday.com",
@@ -167,7 +179,9 @@ def kind_of(url):
 main_kinds = Counter(kind_of(front[a.article_id]["url"]) for a in articles)
 urls = {url for fields in front.values() for url in (fields["url"], *(fields.get("sources") or ()))}
 all_kinds = Counter(map(kind_of, urls))
-table(("kind of page", "as main source", "among all addresses"), *((kind, main_kinds[kind], all_kinds[kind]) for kind in all_kinds))
+table(
+    ("kind of page", "as main source", "among all addresses"), *((kind, main_kinds[kind], all_kinds[kind]) for kind in all_kinds)
+)
 
 # %% [markdown]
 # ### How it was written, and checked
@@ -182,7 +196,7 @@ table(("kind of page", "as main source", "among all addresses"), *((kind, main_k
 checks = yaml.safe_load(Path("data/tasks/checks.yaml").read_text(encoding="utf-8"))
 table(
     ("check", "on", "by", "looked at", "found", "what was done"),
-    *((row["check"], row["date"], row["by"], row["looked_at"], row["found"], row["done"]) for row in checks),
+    *((row["check"], row["on"], row["by"], row["looked_at"], row["found"], row["done"]) for row in checks),
 )
 
 # %% [markdown]
@@ -285,7 +299,11 @@ table(
         )
         for kind in kinds
     ),
-    ("all", *(len(rows) for rows in of_split.values()), *(sum(t.difficulty == g for t in tasks) for g in ("easy", "medium", "hard"))),
+    (
+        "all",
+        *(len(rows) for rows in of_split.values()),
+        *(sum(t.difficulty == g for t in tasks) for g in ("easy", "medium", "hard")),
+    ),
 )
 
 # %% [markdown]
@@ -313,9 +331,7 @@ dev = [task for task in of_split["dev"] if task.golds]
 lexical = build_lexical(index.chunks)
 found = {
     "dense": frozen.hits(dev, k),
-    "BM25": [
-        [Hit(hit.chunk, math.nan, hit.rank) for hit in hits] for hits in lexical.search_many([t.question for t in dev], k)
-    ],
+    "BM25": [[Hit(hit.chunk, math.nan, hit.rank) for hit in hits] for hits in lexical.search_many([t.question for t in dev], k)],
 }
 rows = {name: retrieval_rows(dev, hits, k) for name, hits in found.items()}
 summary = {name: retrieval_summary(of, chosen.evaluation.seed)["detail"] for name, of in rows.items()}
@@ -357,7 +373,8 @@ table(
 
 # %% [markdown]
 # Before the freeze, the answerable questions of both splits were put to another, smaller reader, bare and with a random article.
-# A question that is answered right from a random article needs no evidence and was removed. Others had been removed before.
+# A question that is answered right from a random article needs no evidence and was removed. Others had been removed before. Where
+# so small a reader answers nothing, that only says that no question gives its answer away; a larger one may know more.
 
 # %%
 curation = json.loads(Path("data/tasks/curation.json").read_text(encoding="utf-8"))

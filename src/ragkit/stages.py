@@ -28,7 +28,7 @@ FRESH = "RAGKIT_FRESH"  # set by `make rerun`: nothing stored is taken over, eve
 
 @contextmanager
 def _receipt(name: str, profile: str) -> Iterator[dict[str, Any]]:
-    """Time a stage and write its receipt if it ends well; the stage adds what it knows: `used` (models' identities), `answers`."""
+    """Time a stage; write its receipt if it ends well. The stage adds what it knows: `used` (models' identities), `answers`."""
     evaluation = load_profile(profile).evaluation
     known: dict[str, Any] = {}
     started, clock = datetime.now(UTC), time.perf_counter()
