@@ -25,7 +25,7 @@ from ragkit.retrieval import Index, build_index
 
 SINGLE_FACTOR, SINGLE_MS = 2.0, 1.0  # of FAISS flat, at GOAL_SIZE
 BATCH_FACTOR = 1.5  # of numpy
-GOAL_SIZE = 10_000
+GOAL_SIZE = 10_000  # for both: at a thousand vectors what is made of the hits weighs more than the search
 ANSWER_MS = 50.0  # a question's embedding and search together, at the smallest size
 
 Search = Callable[[np.ndarray], Any]  # unit queries, shape (q, d), to places of vectors, shape (q, k); ragkit gives its hits
@@ -147,9 +147,11 @@ def report(results: dict[str, Any], timings: dict[str, Any]) -> str:
                 f"batch {shown(times[f'batch_ragkit_over_{name}'])}"
             )
         beyond = f"single beyond {SINGLE_FACTOR:g} x faiss: {times['single_ms_beyond_twice_faiss']:+.3f} ms"
-        goal = f"goal: at most {SINGLE_MS:g}, {_met(times['single_goal_met'])}"
-        lines.append(f"  {beyond} ({goal if found['vectors'] == GOAL_SIZE else 'no goal at this size'})")
-        lines.append(f"  batch: goal at most {BATCH_FACTOR} x numpy, {_met(times['batch_goal_met'])}")
+        if found["vectors"] == GOAL_SIZE:
+            lines.append(f"  {beyond} (goal: at most {SINGLE_MS:g}, {_met(times['single_goal_met'])})")
+            lines.append(f"  batch: goal at most {BATCH_FACTOR} x numpy, {_met(times['batch_goal_met'])}")
+        else:
+            lines.append(f"  {beyond} (no goal at this size)")
     answer = timings["answer"]
     whole = answer["embed_and_search_ms"]
     lines.append(

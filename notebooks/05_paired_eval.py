@@ -160,7 +160,7 @@ k, seed = chosen.retrieval.k, chosen.evaluation.seed
 frozen = open_frozen(chosen, artifacts)
 tasks = frozen.select(chosen.evaluation.split, chosen.evaluation.limit)
 task_of = {task.task_id: task for task in tasks}
-records = read_records(f"{artifacts}/{chosen.name}/runs", read)
+records = read_records(f"{artifacts}/{chosen.name}/runs/{chosen.evaluation.split}", read)
 
 # %%
 for arm in read:

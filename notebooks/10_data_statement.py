@@ -363,7 +363,7 @@ display(Markdown(text))
 # Questions that a bare reader answers cannot show a gain. The evaluated reader's bare arm on the development split, by kind:
 
 # %%
-bare = [row for row in read_records(f"{artifacts}/{chosen.name}/runs", ["A0"])["A0"] if row["answerable"]]
+bare = [row for row in read_records(f"{artifacts}/{chosen.name}/runs/dev", ["A0"])["A0"] if row["answerable"]]
 knows = {kind: accuracy([row for row in bare if row["kind"] == kind]) for kind in kinds[:-1]}
 table(
     ("kind", "right without any context"),
@@ -447,7 +447,7 @@ display(Markdown(f"Frozen on {freeze['frozen_on']}, digest `{freeze['digest'][:1
 # differences A4 − A1, estimated on the development split, says what n clustered questions are worth.
 
 # %%
-records = read_records(f"{artifacts}/{chosen.name}/runs", ["A1", "A4"])
+records = read_records(f"{artifacts}/{chosen.name}/runs/dev", ["A1", "A4"])
 pairs = paired(records["A4"], records["A1"])
 differences = [int(a["correct"]) - int(b["correct"]) for a, b in pairs]
 icc = max(0.0, intraclass_correlation(differences, [a["cluster"] for a, _ in pairs]))

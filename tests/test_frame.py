@@ -88,9 +88,9 @@ def stages(root) -> dict[str, dict]:
 
 def receipt_of(root, stage: str) -> list[str]:
     """Names of the receipts that a group of stages left for the published profile."""
-    arms = load_profile("cpu").evaluation.arms
     if stage == "eval":
-        return [f"eval_{arm}" for arm in arms]
+        matrix = stages(root)[stage]["matrix"]
+        return [f"eval_{split}_{arm}" for split in matrix["split"] for arm in matrix["arm"]]
     return ["index"] if stage == "index" else [path.stem for path in (root / "notebooks").glob(f"{stage[4:]}_*.py")]
 
 

@@ -22,7 +22,7 @@ def artifacts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("artifacts")
     freeze("ci", folder)
     for arm in load_profile("ci").evaluation.arms:
-        run_profile_arm("ci", arm, folder, folder / "journal" / f"{arm}.jsonl")
+        run_profile_arm("ci", "dev", arm, folder)
     return folder
 
 
@@ -31,10 +31,10 @@ def test_the_stages_leave_what_the_design_names(artifacts):
     index = json.loads((here / "index.json").read_text(encoding="utf-8"))
     assert len(json.loads((here / "query_ids.json").read_text(encoding="utf-8"))) == index["queries"]
     for arm in load_profile("ci").evaluation.arms:
-        rows = [json.loads(line) for line in (here / "runs" / f"{arm}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in (here / "runs" / "dev" / f"{arm}.jsonl").read_text(encoding="utf-8").splitlines()]
         assert len(rows) == load_profile("ci").evaluation.limit
         assert {row["arm"] for row in rows} == {arm}
-    assert not list((artifacts / "journal").glob("*.jsonl"))
+    assert not list((here / "journal").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -285,9 +285,9 @@ def test_what_was_answered_before_a_fault_is_not_asked_again(tmp_path):
 def test_a_stored_answer_is_taken_over_where_prompt_batch_and_reader_are_the_same(tmp_path):
     asked = prompts("A0", [task(f"t{n}", Gold("moon", 0, 3)) for n in range(2)])
     records, seconds = run_arm(asked, Stopping(["blue", "red"]), tmp_path / "first.jsonl", progress=False)
-    write_records(records, tmp_path / "runs" / "A0.jsonl")
-    write_whole(tmp_path / "metrics" / "eval_A0.timings.json", timings(records, seconds))
-    known = stored_completions(tmp_path, "A0")
+    write_records(records, tmp_path / "runs" / "dev" / "A0.jsonl")
+    write_whole(tmp_path / "metrics" / "eval_dev_A0.timings.json", timings(records, seconds))
+    known = stored_completions(tmp_path, "dev", "A0")
     more = prompts("A0", [task(f"t{n}", Gold("moon", 0, 3)) for n in range(3)])
     second = Stopping(["green"])
     again, _ = run_arm(more, second, tmp_path / "second.jsonl", progress=False, known=known)
@@ -296,7 +296,7 @@ def test_a_stored_answer_is_taken_over_where_prompt_batch_and_reader_are_the_sam
     other = Stopping(["green"] * 2, model="other")
     run_arm(asked, other, tmp_path / "third.jsonl", progress=False, known=known)
     assert len(other.asked) == 2
-    assert stored_completions(tmp_path / "nowhere", "A0") == {}
+    assert stored_completions(tmp_path / "nowhere", "dev", "A0") == {}
 
 
 def test_another_reader_is_asked_anew(tmp_path):

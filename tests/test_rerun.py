@@ -18,7 +18,7 @@ stages:
     cmd: echo index-${item.profile} >> log.txt
     deps: [source.txt]
   eval:
-    matrix: {profile: "${profiles}", arm: [A0, A1]}
+    matrix: {profile: "${profiles}", split: [dev], arm: [A0, A1]}
     cmd: test -f allowed || test ${item.arm} = A0 && echo eval-${item.profile}-${item.arm} >> log.txt
     deps: [source.txt]
 """
@@ -55,14 +55,14 @@ def test_an_unfinished_rerun_goes_on_and_a_finished_one_begins_again(pipeline, c
 def test_another_profile_is_added_and_keeps_its_own_stages(pipeline):
     rerun.register("vllm-cpu")
     rerun.register("vllm-cpu")
-    assert rerun.stages("cpu") == ["snapshot", "index@cpu", "eval@cpu-A0", "eval@cpu-A1"]
-    assert rerun.stages("vllm-cpu") == ["snapshot", "index@vllm-cpu", "eval@vllm-cpu-A0", "eval@vllm-cpu-A1"]
+    assert rerun.stages("cpu") == ["snapshot", "index@cpu", "eval@cpu-dev-A0", "eval@cpu-dev-A1"]
+    assert rerun.stages("vllm-cpu") == ["snapshot", "index@vllm-cpu", "eval@vllm-cpu-dev-A0", "eval@vllm-cpu-dev-A1"]
 
 
 def test_what_it_took_elsewhere_is_the_receipts_sum(tmp_path):
     folder = tmp_path / "cpu" / "receipts"
     folder.mkdir(parents=True)
-    for name, seconds in (("index", 60.0), ("eval_A4", 90.5)):
+    for name, seconds in (("index", 60.0), ("eval_dev_A4", 90.5)):
         receipt = {"name": name, "seconds": seconds, "machine": {"cpu": "A CPU", "logical_cores": 2}}
         (folder / f"{name}.json").write_text(json.dumps(receipt), encoding="utf-8")
     assert rerun.took_elsewhere(tmp_path) == {"cpu": (150.5, "A CPU, 2 cores")}
@@ -71,9 +71,9 @@ def test_what_it_took_elsewhere_is_the_receipts_sum(tmp_path):
 def test_answers_that_were_taken_over_count_with_the_time_they_took_then(tmp_path):
     for folder in ("receipts", "metrics"):
         (tmp_path / "cpu" / folder).mkdir(parents=True)
-    receipt = {"name": "eval_A4", "seconds": 5.0, "machine": {}, "answers": {"asked": 0, "kept": 8}}
-    (tmp_path / "cpu/receipts/eval_A4.json").write_text(json.dumps(receipt), encoding="utf-8")
-    (tmp_path / "cpu/metrics/eval_A4.timings.json").write_text('{"seconds": 90.5}', encoding="utf-8")
+    receipt = {"name": "eval_dev_A4", "seconds": 5.0, "machine": {}, "answers": {"asked": 0, "kept": 8}}
+    (tmp_path / "cpu/receipts/eval_dev_A4.json").write_text(json.dumps(receipt), encoding="utf-8")
+    (tmp_path / "cpu/metrics/eval_dev_A4.timings.json").write_text('{"seconds": 90.5}', encoding="utf-8")
     assert rerun.took_elsewhere(tmp_path)["cpu"][0] == 90.5
 
 

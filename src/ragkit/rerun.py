@@ -81,9 +81,13 @@ def stages(profile: str) -> list[str]:
     listed = _dvc("stage", "list", "--name-only", quiet=True)
     if listed.returncode:
         raise ServiceError(f"dvc cannot read dvc.yaml: {listed.stderr.strip().splitlines()[-1]}")
-    item_of = {name: name.partition("@")[2] for name in listed.stdout.split()}
-    names = [name for name, item in item_of.items() if profile in (item, item.rpartition("-")[0])]
-    return ["snapshot", *names]
+    return ["snapshot", *(name for name in listed.stdout.split() if _profile_of(name) == profile)]
+
+
+def _profile_of(stage: str) -> str:
+    """Which profile a stage measures: `index@PROFILE`, `lab-NN@PROFILE`, `eval@PROFILE-SPLIT-ARM`."""
+    group, _, item = stage.partition("@")
+    return item.rsplit("-", 2)[0] if group == "eval" else item
 
 
 def rerun(name: str) -> None:

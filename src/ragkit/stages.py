@@ -1,7 +1,7 @@
 """What `dvc.yaml` calls: one stage of one profile, ending with its parent. Each stage loads only the rooms that it needs.
 
 python -m ragkit.stages index cpu
-python -m ragkit.stages eval cpu A4
+python -m ragkit.stages eval cpu dev A4
 python -m ragkit.stages lab cpu 01_chunking
 """
 
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ragkit.errors import RagkitError
@@ -22,7 +21,6 @@ from ragkit.lab.receipts import write_receipt
 from ragkit.profile import load_profile
 
 ARTIFACTS = "artifacts"
-JOURNALS = Path(".ragkit-work/journal")
 FRESH = "RAGKIT_FRESH"  # set by `make rerun`: nothing stored is taken over, everything is measured again
 
 
@@ -46,13 +44,12 @@ def run_index(profile: str) -> None:
         known["used"] = [freeze(profile, ARTIFACTS)["embedder"]]
 
 
-def run_eval(profile: str, arm: str) -> None:
-    """Phase B: one arm on the frozen tasks."""
+def run_eval(profile: str, split: str, arm: str) -> None:
+    """Phase B: one arm on the frozen tasks of one split."""
     from ragkit.evaluation.experiment import run_profile_arm
 
-    with _receipt(f"eval_{arm}", profile) as known:
-        journal = JOURNALS / profile / f"{arm}.jsonl"
-        ran = run_profile_arm(profile, arm, ARTIFACTS, journal, fresh=bool(os.environ.get(FRESH)))
+    with _receipt(f"eval_{split}_{arm}", profile) as known:
+        ran = run_profile_arm(profile, split, arm, ARTIFACTS, fresh=bool(os.environ.get(FRESH)))
         known["used"] = [ran["identity"]]
         known["answers"] = {"asked": ran["asked"], "kept": ran["kept"]}
 
@@ -66,9 +63,9 @@ def run_lab(profile: str, notebook: str) -> None:
 
 def main(words: list[str]) -> int:
     """Run the stage that `words` names; exit status 0, 1 (the work failed) or 2 (wrong words)."""
-    stages: dict[str, tuple[Callable[..., None], int]] = {"index": (run_index, 1), "eval": (run_eval, 2), "lab": (run_lab, 2)}
+    stages: dict[str, tuple[Callable[..., None], int]] = {"index": (run_index, 1), "eval": (run_eval, 3), "lab": (run_lab, 2)}
     if not words or words[0] not in stages or len(words) - 1 != stages[words[0]][1]:
-        print("stages: give index PROFILE, eval PROFILE ARM, or lab PROFILE NOTEBOOK", file=sys.stderr)
+        print("stages: give index PROFILE, eval PROFILE SPLIT ARM, or lab PROFILE NOTEBOOK", file=sys.stderr)
         return 2
     end_with_parent()
     try:

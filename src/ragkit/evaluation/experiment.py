@@ -35,7 +35,7 @@ def _sha(value: Any) -> str:
 
 
 class Journal:
-    """Completions written one by one as they come, keyed by prompt and reader, in a folder that is not committed."""
+    """Completions written one by one as they come, keyed by prompt and reader; what a kill leaves is taken up by the next run."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -163,15 +163,15 @@ def run_arm(
     return records, [completion.seconds for completion in completions if completion is not None]
 
 
-def stored_completions(folder: Path, arm: str) -> dict[str, Completion]:
+def stored_completions(folder: Path, split: str, arm: str) -> dict[str, Completion]:
     """The completions of an arm's stored rows by their keys, so that a stage that became stale asks only what changed.
 
     A key holds the prompt, its batch and the reader: where it is the same, so is the answer. Rows that do not parse, or were
     written by an older form of this package, are asked again.
     """
     try:
-        rows = read_records(folder / "runs", [arm])[arm]
-        seconds = json.loads((folder / "metrics" / f"eval_{arm}.timings.json").read_text(encoding="utf-8"))["by_item"]
+        rows = read_records(folder / "runs" / split, [arm])[arm]
+        seconds = json.loads((folder / "metrics" / f"eval_{split}_{arm}.timings.json").read_text(encoding="utf-8"))["by_item"]
         return {
             row["key"]: Completion(
                 row["answer"], row["finish_reason"], row["prompt_tokens"], row["completion_tokens"], seconds[row["task_id"]]
@@ -188,10 +188,11 @@ def retrieval_of(profile: Profile, arm: str) -> RetrievalChoice:
 
 
 def run_profile_arm(
-    profile: str | Path | Profile, arm: str, artifacts: str | Path, journal: Path, fresh: bool = False
+    profile: str | Path | Profile, split: str, arm: str, artifacts: str | Path, fresh: bool = False
 ) -> dict[str, Any]:
-    """One arm of a profile on its frozen tasks: rows to `runs/ARM.jsonl`, times to `metrics/eval_ARM.timings.json`.
+    """One arm of a profile on the frozen tasks of a split: `runs/SPLIT/ARM.jsonl`, `metrics/eval_SPLIT_ARM.timings.json`.
 
+    A killed run leaves `journal/SPLIT_ARM.jsonl` and goes on from there, on another machine too if that file is committed.
     Answers stored under the same key (prompt, batch, reader) are taken over, unless `fresh` asks everything again.
 
     Returns
@@ -200,9 +201,10 @@ def run_profile_arm(
     """
     profile = load_profile(profile)
     folder = Path(artifacts) / profile.name
-    known = {} if fresh else stored_completions(folder, arm)
+    journal = folder / "journal" / f"{split}_{arm}.jsonl"
+    known = {} if fresh else stored_completions(folder, split, arm)
     frozen = open_frozen(profile, artifacts)
-    tasks = frozen.select(profile.evaluation.split, profile.evaluation.limit)
+    tasks = frozen.select(split, profile.evaluation.limit)
     chunks, k = frozen.index.chunks, profile.retrieval.k
     choice = retrieval_of(profile, arm)
     hits: list[list[Hit]] = [[] for _ in tasks]
@@ -219,8 +221,8 @@ def run_profile_arm(
             arm, tasks, hits, chunks, k, profile.reader.context_tokens, reader.count_tokens, profile.evaluation.seed
         )
         records, seconds = run_arm(prompts, reader, journal, known=known)
-    write_records(records, folder / "runs" / f"{arm}.jsonl")
-    write_timings(f"eval_{arm}", timings(records, seconds, reranked), profile.name, artifacts)
+    write_records(records, folder / "runs" / split / f"{arm}.jsonl")
+    write_timings(f"eval_{split}_{arm}", timings(records, seconds, reranked), profile.name, artifacts)
     Journal(journal).forget()
     kept = sum(row["key"] in known for row in records)
     return {"identity": reader.identity, "asked": len(records) - kept, "kept": kept}

@@ -37,6 +37,7 @@ KEPT = 3  # whole indexes kept in a folder: the current one and two before it; j
 PART = 256  # chunks embedded between two writes of the journal: a killed build loses at most these
 _MARGIN = 1e-4  # far above the rounding of a float32 dot product of unit vectors, so the first pass never loses a true neighbour
 _BLOCK = 1 << 24  # scores held at once by a batched search: 64 MiB of float32
+_RESCORED = 1 << 6  # candidates scored again at once: few enough to stay in the processor's cache
 _CHUNK_FIELDS = tuple(field.name for field in fields(Chunk))
 _CHUNK_TYPES = {"start": pa.int64(), "end": pa.int64(), "text": pa.large_string()}  # the others are strings
 _values = attrgetter(*_CHUNK_FIELDS)
@@ -149,9 +150,14 @@ class Index:
             return [[] for _ in queries]
         step = max(1, _BLOCK // len(matrix))
         for start in range(0, len(queries), step):
-            block = queries[start : start + step]
-            for query, scores in zip(block, block @ matrix.T, strict=True):
-                found.append(self._best(query, scores, matrix, positions, k, min_cosine))
+            for places, cosines in _best(queries[start : start + step], matrix, k):
+                found.append(
+                    [
+                        Hit(self.chunks[place if positions is None else positions[place]], cosine, rank)
+                        for rank, (place, cosine) in enumerate(zip(places, cosines, strict=True), start=1)
+                        if min_cosine is None or cosine >= min_cosine
+                    ]
+                )
         return found
 
     def cosines(self, vector: np.ndarray, places: Sequence[int]) -> np.ndarray:
@@ -187,36 +193,38 @@ class Index:
             table = self._table.search().where(predicate).select(["position"]).limit(len(self)).to_arrow()
         return np.sort(table["position"].to_numpy())
 
-    def _best(
-        self,
-        query: np.ndarray,
-        scores: np.ndarray,
-        matrix: np.ndarray,
-        positions: np.ndarray | None,
-        k: int,
-        min_cosine: float | None,
-    ) -> list[Hit]:
-        # float32 products differ in their last bits with the shape of the batch: take all that could be among the k best,
-        # score those again row by row in float64, and only then sort.
-        if k < len(scores):
-            kth = np.partition(scores, len(scores) - k)[len(scores) - k]
-            candidates = np.flatnonzero(scores >= kth - _MARGIN)
-        else:
-            candidates = np.arange(len(scores))
-        cosines = _cosines(query, matrix[candidates])
-        places = candidates if positions is None else positions[candidates]
-        best = np.lexsort((places, -cosines))[:k]  # ties by chunk_id, since chunks lie in that order
-        return [
-            Hit(self.chunks[places[row]], float(cosines[row]), rank)
-            for rank, row in enumerate(best, start=1)
-            if min_cosine is None or cosines[row] >= min_cosine
-        ]
+
+def _best(queries: np.ndarray, matrix: np.ndarray, k: int) -> Iterator[tuple[list[int], list[float]]]:
+    """For each unit query, shape (q, d), the places of its k best rows of `matrix`, shape (n, d), and their cosines."""
+    scores = queries @ matrix.T
+    # float32 products differ in their last bits with the shape of the batch: take all that could be among the k best,
+    # score those again row by row in float64, and only then sort.
+    found = [np.flatnonzero(row >= _kth(row, k) - _MARGIN) for row in scores]
+    places, owners = np.concatenate(found), np.repeat(np.arange(len(found)), [len(some) for some in found])
+    cosines = np.empty(len(places))
+    for start in range(0, len(places), _RESCORED):
+        part = slice(start, start + _RESCORED)
+        cosines[part] = _cosines(queries[owners[part]], matrix[places[part]])
+    order = np.lexsort((places, -cosines, owners))  # ties by chunk_id, since chunks lie in that order
+    ends = np.searchsorted(owners, np.arange(len(queries) + 1))
+    for first, last in pairwise(ends):
+        best = order[first : min(last, first + k)]
+        yield places[best].tolist(), cosines[best].tolist()
 
 
-def _cosines(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The one routine that scores: row by row in float64, so that a cosine does not depend on what it was computed with."""
-    rows, wide = rows.astype(np.float64), query.astype(np.float64)
-    found: np.ndarray = np.clip((rows * wide).sum(axis=1) / np.sqrt((rows * rows).sum(axis=1) * (wide * wide).sum()), -1.0, 1.0)
+def _kth(scores: np.ndarray, k: int) -> Any:
+    """The k-th largest score, of fewer the smallest. Row by row: a row fits the processor's cache, a block of rows does not."""
+    return np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else scores.min()
+
+
+def _cosines(queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The one routine that scores: row by row in float64, so that a cosine does not depend on what it was computed with.
+
+    `queries` is one, shape (d,), or one for each row, shape (n, d).
+    """
+    rows, queries = rows.astype(np.float64), queries.astype(np.float64)
+    lengths = np.sqrt((rows * rows).sum(axis=-1) * (queries * queries).sum(axis=-1))
+    found: np.ndarray = np.clip((rows * queries).sum(axis=-1) / lengths, -1.0, 1.0)
     return found
 
 
