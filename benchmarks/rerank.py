@@ -1,6 +1,6 @@
 """Grade the candidates of dense search, BM25 and their hybrid with a reranker, for a sample of the development split's questions.
 
-    python benchmarks/rerank.py --questions 12 --model qwen2.5-coder-0.5b-instruct
+    python benchmarks/rerank.py --questions 24 --model qwen2.5-coder-0.5b-instruct --runs-on transformers
 
 It writes `metrics/rerank.json` (the grades, by question and chunk) and its timings after each question, and goes on from there
 when it is started again. It compares nothing: that is chapter 04's, which reads the grades. The test split is never opened.
@@ -63,9 +63,14 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--backend", choices=("reader", "cross-encoder"), default="reader")
     parser.add_argument("--model")
+    parser.add_argument(
+        "--runs-on", choices=("openvino", "transformers", "openai"), help="where the reader runs, if not where the profile says"
+    )
     given = parser.parse_args()
 
     profile = load_profile(given.profile)
+    if given.runs_on:
+        profile = profile.model_copy(update={"reader": profile.reader.model_copy(update={"backend": given.runs_on})})
     frozen = open_frozen(profile, given.artifacts)
     tasks = sample(frozen.select("dev"), given.questions)
     choice = RerankChoice(backend=given.backend, model=given.model, candidates=given.candidates)

@@ -684,6 +684,7 @@ compared = [
     for name, one in measured.items()
     for kind, found in one["kinds"].items()
     for setting in dict.fromkeys(["nprobes20", (found["cheapest"] or {}).get("setting", "nprobes20")])
+    if setting in found["settings"]
 ]
 
 # %%
