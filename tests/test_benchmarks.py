@@ -247,4 +247,4 @@ def test_one_run_prints_the_tables_and_stores_results_timings_and_receipt(root, 
     assert (folder / "metrics" / "benchmarks.timings.json").is_file()
     receipt = read_receipt(folder / "receipts" / "benchmarks.json")
     assert receipt.data["benchmarks/run.py"] == digest_of(root / "benchmarks" / "run.py")
-    assert "all-MiniLM-L6-v2" in receipt.models
+    assert "all-minilm-l6-v2" in receipt.models
