@@ -461,7 +461,7 @@ def points(effect):
     return "none" if effect is None else f"{math.ceil(100 * effect - 1e-9)}"
 
 
-shares = sorted({0.2, 0.4, round(discordance, 2)})
+shares = sorted({0.2, 0.4, round(discordance, 2)} - {0.0})
 detectable = {
     share: (
         minimum_detectable_effect(len(test), share, power, alpha),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
@@ -258,6 +258,7 @@ def test_cluster_bootstrap_does_not_depend_on_the_order_of_rows() -> None:
     assert bca_interval(differences, labels) == bca_interval(differences[order], labels[order])
 
 
+@example(differences=[0.0, 3.862421444551039e-112], clusters=None)
 @settings(max_examples=60)
 @given(
     differences=st.lists(st.floats(-1, 1), min_size=1, max_size=20),

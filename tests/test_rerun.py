@@ -41,7 +41,7 @@ def log(folder) -> list[str]:
 
 
 def test_an_unfinished_rerun_goes_on_and_a_finished_one_begins_again(pipeline, capsys):
-    with pytest.raises(ServiceError, match="eval@ci-A1 failed"):
+    with pytest.raises(ServiceError, match="eval@ci-dev-A1 failed"):
         rerun.rerun("ci")
     assert log(pipeline) == ["snapshot", "index-ci", "eval-ci-A0"]
     (pipeline / "allowed").touch()

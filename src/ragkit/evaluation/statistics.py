@@ -419,8 +419,9 @@ def bca_interval(
     bias = float(ndtri(min(max(share, 0.5 / resamples), 1 - 0.5 / resamples)))
     left_out = (sums.sum() - sums) / (sizes.sum() - sizes)
     deviations = left_out.mean() - left_out
-    square = float(np.sum(deviations**2))
-    acceleration = float(np.sum(deviations**3)) / (6 * square**1.5) if square > 0 else 0.0
+    largest = float(np.abs(deviations).max())
+    scaled = deviations / largest if largest else deviations  # the acceleration has no unit, and tiny squares would vanish
+    acceleration = float(np.sum(scaled**3)) / (6 * float(np.sum(scaled**2)) ** 1.5) if largest else 0.0
 
     low, high = np.quantile(means, [_bca_level(bias, acceleration, -z), _bca_level(bias, acceleration, z)])
     return min(float(low), estimate), max(float(high), estimate)
