@@ -212,6 +212,38 @@ def test_reproduce_of_one_folder_prints_the_ten_keys_and_says_what_was_left_out(
     assert "hit@5        0.5000" in out
 
 
+def test_a_file_that_is_not_a_run_is_never_written_over(capsys, scifact):
+    mine = scifact / "queries.jsonl"
+    before = mine.read_bytes()
+    status, _, err = run(capsys, "reproduce", "beir", str(scifact), "--method", "bm25", "--run", str(mine))
+    assert mine.read_bytes() == before
+    assert status in (1, 2)
+    assert "choose another file" in err
+
+
+def test_tasks_are_never_written_over_by_their_curation(capsys, tmp_path):
+    (tmp_path / "articles").mkdir()
+    (tmp_path / "articles" / "a.md").write_text("The craft is grey.", encoding="utf-8")
+    task = {
+        "task_id": "t",
+        "question": "Which colour?",
+        "gold_answer": "grey",
+        "kind": "fact",
+        "split": "dev",
+        "answerable": True,
+    }
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(
+        json.dumps({**task, "answerable": True, "golds": [{"article_id": "a", "start": 13, "end": 17}]}), encoding="utf-8"
+    )
+    before = mine.read_bytes()
+    words = ("tasks", "curate", str(mine), "--articles", str(tmp_path / "articles"), "--out", str(mine), "--profile", "ci")
+    status, _, err = run(capsys, *words)
+    assert mine.read_bytes() == before
+    assert status in (1, 2)
+    assert "choose another file" in err
+
+
 @pytest.mark.parametrize(("option", "value"), [("--b", "2"), ("--k1", "-1"), ("--k1", "nan")])
 def test_bm25_options_out_of_range_are_refused(capsys, scifact, option, value):
     status, _, err = run(capsys, "reproduce", "beir", str(scifact), "--method", "bm25", f"{option}={value}")

@@ -534,6 +534,23 @@ def test_dates_in_the_future_and_outside_the_window_are_rejected(tmp_path):
     assert ids(read_feeds([file])) == {"1", "2", "3"}
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_a_date_at_the_end_of_the_calendar_costs_its_row_alone(tmp_path, moment):
+    file = saved(tmp_path / "x.json", news(1), news(2, published_at=moment))
+    reading = read_feeds([file], NOW, since=datetime(2020, 1, 1, tzinfo=UTC))
+    assert ids(reading) == {"1"}
+    assert "published_at" in reading.snapshot.rejected[0][1]
+    with pytest.raises(InputError, match="outside the years"):
+        day_or_moment(moment)
+
+
+@pytest.mark.parametrize("moment", ["0000-00-00T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_an_item_of_no_century_costs_itself_alone(tmp_path, moment):
+    (tmp_path / "x.rss").write_text(RSS.replace("some day", moment), encoding="utf-8")
+    reading = read_feeds([tmp_path / "x.rss"], NOW)
+    assert list(reading.reasons) == ["published_at is in the future", "published_at is no date of a feed"]
+
+
 def test_rows_that_are_no_feed_items_are_read_as_ever(tmp_path):
     rows = [{"id": "a", "title": "A &amp; B", "text": "<p>x</p>", "published_at": "2099-01-01"}, {"id": "a", "title": "second"}]
     file = saved(tmp_path / "x.json", *rows)

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -377,6 +377,15 @@ def _eval(args: argparse.Namespace) -> int:
         )
         source = f"{Path(args.tasks).name if args.tasks else profile.evaluation.tasks}, split {split}"
     tasks = tasks[: args.limit or profile.evaluation.limit]
+    texts = {article.article_id: article.text for article in articles}
+    astray = [task.task_id for task in tasks if any((g.end or 0) > len(texts.get(g.article_id, "")) for g in task.golds)]
+    gone = [task.task_id for task in tasks if any(g.article_id not in texts for g in task.golds)]
+    for names, what in (
+        (gone, "name a gold article that is not there"),
+        (sorted({*astray} - {*gone}), "mark text that is not there"),
+    ):
+        if names:
+            _say(f"note: {len(names)} of {len(tasks)} tasks {what} ({', '.join(names[:3])}): see `ragkit tasks check`")
     out = Path(args.out or Path(INDEX) / "eval" / profile.name)
     report = evaluate(profile, articles, tasks, out, arms, {"source": source, "tasks": tasks_digest(tasks)})
     if args.json:
@@ -415,6 +424,22 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def _only_over(file: Path, what: str, read: Callable[[Path], object]) -> None:
+    """Refuse to write over a file that is there and is not what this command writes: it is the user's."""
+    if not file.exists():
+        return
+    try:
+        read(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} is there and is not {what}: nothing was written over it; choose another file") from error
+
+
+def _is_curation(file: Path) -> None:
+    report = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(report, dict) or "tasks_digest" not in report:
+        raise InputError(f"{file} is no curation")
+
+
 def _reproduce(args: argparse.Namespace) -> int:
     from ragkit.evaluation.fetching import collections_at_hand, fetch_collection
     from ragkit.evaluation.reproduce import read_published, reproduce
@@ -439,7 +464,7 @@ def _reproduce_one(args: argparse.Namespace) -> int:
     from ragkit.evaluation.collections import read_collection
     from ragkit.evaluation.fetching import addresses, collections_at_hand
     from ragkit.evaluation.reproduce import Method, rank_collection, retrieval_report
-    from ragkit.evaluation.trec import write_run
+    from ragkit.evaluation.trec import read_run, write_run
     from ragkit.models import open_embedder
     from ragkit.profile import load_profile
 
@@ -459,6 +484,8 @@ def _reproduce_one(args: argparse.Namespace) -> int:
     collection = read_collection(folder, args.kind, args.split, args.graded)
     for note in collection.notes:
         _say(f"note: {note}")
+    if args.run:
+        _only_over(Path(args.run), "a run in TREC's format", read_run)
     with nullcontext() if args.method == "bm25" else open_embedder(profile.in_float32()) as embedder:
         run = rank_collection(collection, method, embedder, args.index)
         truncated = embedder.truncated if embedder else 0
@@ -513,6 +540,8 @@ def _tasks_curate(args: argparse.Namespace) -> int:
 
     profile = load_profile(args.profile)
     tasks, articles = read_tasks(args.tasks), read_snapshot(args.articles).articles
+    if args.out:
+        _only_over(Path(args.out), "a report of `ragkit tasks curate`", _is_curation)
     with open_embedder(profile) as embedder:
         chunks = profile_chunks(profile, articles, embedder.tokenizer)
     with open_reader(profile) as reader:

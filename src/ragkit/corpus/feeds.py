@@ -42,6 +42,7 @@ XML_SUFFIXES = (".rss", ".xml", ".atom")
 _ATTEMPTS = 6
 _LONGEST_WAIT = 300.0  # seconds; a server that asks for more is left alone until the next run
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+_YEARS = (1900, 9990)  # of a date that can be meant: beyond them a shift by a zone can leave the calendar
 _ZONE_SLACK = timedelta(hours=14)  # a date without a zone may belong to the one that is furthest ahead
 
 
@@ -564,6 +565,8 @@ def _check_date(article: Article, now: datetime | None, since: datetime | None, 
     moment = _moment(article.published_at or "")
     if moment is None:
         return
+    if not _in_range(moment):
+        raise _Rejection(f"published_at is not of these centuries: {article.published_at!r}")
     slack = timedelta(0) if str(article.published_at).endswith("Z") else _ZONE_SLACK
     if now and moment - slack > now:
         raise _Rejection(f"published_at is in the future: {article.published_at!r}, read at {_iso(now)}")
@@ -579,12 +582,23 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def _in_range(moment: datetime) -> bool:
+    """Whether a moment lies where dates can be shifted by zones and slack; no article is older or newer."""
+    return _YEARS[0] <= moment.year <= _YEARS[1]
+
+
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _checked(moment: datetime, text: str) -> datetime:
+    if not _in_range(moment):
+        raise InputError(f"{text!r} is a date outside the years {_YEARS[0]} to {_YEARS[1]}: correct it")
+    return moment
 
 
 def day_or_moment(text: str, end: bool = False) -> datetime:
@@ -595,8 +609,8 @@ def day_or_moment(text: str, end: bool = False) -> datetime:
         moment = _moment(text)
         if moment is None:
             raise InputError(f"{text!r} is not an ISO 8601 date: examples are 2026-01-31 and 2026-01-31T18:00:00Z") from None
-        return moment
-    first = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return _checked(moment, text)
+    first = _checked(datetime(day.year, day.month, day.day, tzinfo=UTC), text)
     return first + timedelta(days=1, microseconds=-1) if end else first
 
 
@@ -638,10 +652,12 @@ def _xml_rows(path: Path) -> Iterator[Row | _Rejection]:
 def _entry_row(entry: Any, site: str | None) -> Row | _Rejection:
     dates = [name for name in ("published", "updated", "created") if dict.get(entry, name)]
     parsed = dict.get(entry, f"{dates[0]}_parsed") if dates else None
-    if dates and not parsed:
+    if dates and not (parsed and _YEARS[0] <= parsed.tm_year <= _YEARS[1]):
         return _Rejection(f"published_at is no date of a feed: {_short(dict.get(entry, dates[0]))}")
     full = [part.get("value") for part in entry.get("content", []) if part.get("value")]
     updated = dict.get(entry, "updated_parsed")
+    if updated and not _YEARS[0] <= updated.tm_year <= _YEARS[1]:
+        updated = None
     return {
         "id": entry.get("id") or entry.get("link"),
         "title": entry.get("title"),
