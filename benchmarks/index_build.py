@@ -19,25 +19,19 @@ import numpy as np
 from turns import ratio, seconds, shown, take_turns
 from windows import add_options, spread
 
-from ragkit.corpus import chunk_article, read_snapshot
+from ragkit.corpus import read_snapshot
 from ragkit.models import Embedder, model_path, open_embedder
 from ragkit.profile import Profile, load_profile
 from ragkit.records import Chunk
 from ragkit.retrieval import build_index
+from ragkit.retrieval.frozen import profile_chunks
 
 SPEED_GOAL, PARITY_GOAL = 3.0, 0.999
 
 
 def book_chunks(articles: Path, profile: Profile, embedder: Embedder, count: int) -> list[Chunk]:
     """At most `count` of the chunks that the profile's index has, evenly spread."""
-    cutting = profile.chunking
-    chunks = [
-        chunk
-        for article in read_snapshot(articles).articles
-        for chunk in chunk_article(
-            article, embedder.tokenizer, strategy=cutting.strategy, size=cutting.size, overlap=cutting.overlap
-        )
-    ]
+    chunks = profile_chunks(profile, read_snapshot(articles).articles, embedder.tokenizer)
     return [chunks[place] for place in spread(len(chunks), min(count, len(chunks)))]
 
 

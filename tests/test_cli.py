@@ -233,9 +233,7 @@ def test_tasks_are_never_written_over_by_their_curation(capsys, tmp_path):
         "answerable": True,
     }
     mine = tmp_path / "mine.jsonl"
-    mine.write_text(
-        json.dumps({**task, "answerable": True, "golds": [{"article_id": "a", "start": 13, "end": 17}]}), encoding="utf-8"
-    )
+    mine.write_text(json.dumps({**task, "golds": [{"article_id": "a", "start": 13, "end": 17}]}), encoding="utf-8")
     before = mine.read_bytes()
     words = ("tasks", "curate", str(mine), "--articles", str(tmp_path / "articles"), "--out", str(mine), "--profile", "ci")
     status, _, err = run(capsys, *words)

@@ -355,7 +355,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from ragkit.corpus import read_snapshot, read_tasks, tasks_digest
+    from ragkit.corpus import check_tasks, read_snapshot, read_tasks, tasks_digest
     from ragkit.evaluation.arms import ARMS
     from ragkit.evaluation.collections import read_squad
     from ragkit.evaluation.experiment import evaluate
@@ -377,15 +377,8 @@ def _eval(args: argparse.Namespace) -> int:
         )
         source = f"{Path(args.tasks).name if args.tasks else profile.evaluation.tasks}, split {split}"
     tasks = tasks[: args.limit or profile.evaluation.limit]
-    texts = {article.article_id: article.text for article in articles}
-    astray = [task.task_id for task in tasks if any((g.end or 0) > len(texts.get(g.article_id, "")) for g in task.golds)]
-    gone = [task.task_id for task in tasks if any(g.article_id not in texts for g in task.golds)]
-    for names, what in (
-        (gone, "name a gold article that is not there"),
-        (sorted({*astray} - {*gone}), "mark text that is not there"),
-    ):
-        if names:
-            _say(f"note: {len(names)} of {len(tasks)} tasks {what} ({', '.join(names[:3])}): see `ragkit tasks check`")
+    if problems := check_tasks(tasks, articles):
+        _say(f"note: {len(problems)} problems between tasks and articles, the first: {problems[0]}; see `ragkit tasks check`")
     out = Path(args.out or Path(INDEX) / "eval" / profile.name)
     report = evaluate(profile, articles, tasks, out, arms, {"source": source, "tasks": tasks_digest(tasks)})
     if args.json:

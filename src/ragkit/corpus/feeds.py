@@ -565,7 +565,7 @@ def _check_date(article: Article, now: datetime | None, since: datetime | None, 
     moment = _moment(article.published_at or "")
     if moment is None:
         return
-    if not _in_range(moment):
+    if not _in_range(moment.year):
         raise _Rejection(f"published_at is not of these centuries: {article.published_at!r}")
     slack = timedelta(0) if str(article.published_at).endswith("Z") else _ZONE_SLACK
     if now and moment - slack > now:
@@ -582,9 +582,9 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _in_range(moment: datetime) -> bool:
-    """Whether a moment lies where dates can be shifted by zones and slack; no article is older or newer."""
-    return _YEARS[0] <= moment.year <= _YEARS[1]
+def _in_range(year: int) -> bool:
+    """Whether a moment of this year can be shifted by zones and slack; no article is older or newer."""
+    return _YEARS[0] <= year <= _YEARS[1]
 
 
 def _iso(moment: datetime) -> str:
@@ -595,23 +595,22 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _checked(moment: datetime, text: str) -> datetime:
-    if not _in_range(moment):
-        raise InputError(f"{text!r} is a date outside the years {_YEARS[0]} to {_YEARS[1]}: correct it")
-    return moment
-
-
 def day_or_moment(text: str, end: bool = False) -> datetime:
     """A moment with a zone from ISO 8601; one without a zone is UTC, and a bare day is its first moment (`end`: its last)."""
+    moment = _moment(text)
+    if moment is None:
+        raise InputError(f"{text!r} is not an ISO 8601 date: examples are 2026-01-31 and 2026-01-31T18:00:00Z")
+    if not _in_range(moment.year):
+        raise InputError(f"{text!r} is a date outside the years {_YEARS[0]} to {_YEARS[1]}: correct it")
+    return moment + timedelta(days=1, microseconds=-1) if end and _is_day(text) else moment
+
+
+def _is_day(text: str) -> bool:
     try:
-        day = date.fromisoformat(text)
+        date.fromisoformat(text)
     except ValueError:
-        moment = _moment(text)
-        if moment is None:
-            raise InputError(f"{text!r} is not an ISO 8601 date: examples are 2026-01-31 and 2026-01-31T18:00:00Z") from None
-        return _checked(moment, text)
-    first = _checked(datetime(day.year, day.month, day.day, tzinfo=UTC), text)
-    return first + timedelta(days=1, microseconds=-1) if end else first
+        return False
+    return True
 
 
 # From files to rows ---------------------------------------------------------------------------------------------------
@@ -651,25 +650,26 @@ def _xml_rows(path: Path) -> Iterator[Row | _Rejection]:
 
 def _entry_row(entry: Any, site: str | None) -> Row | _Rejection:
     dates = [name for name in ("published", "updated", "created") if dict.get(entry, name)]
-    parsed = dict.get(entry, f"{dates[0]}_parsed") if dates else None
-    if dates and not (parsed and _YEARS[0] <= parsed.tm_year <= _YEARS[1]):
+    published = _utc(dict.get(entry, f"{dates[0]}_parsed")) if dates else None
+    if dates and not published:
         return _Rejection(f"published_at is no date of a feed: {_short(dict.get(entry, dates[0]))}")
     full = [part.get("value") for part in entry.get("content", []) if part.get("value")]
-    updated = dict.get(entry, "updated_parsed")
-    if updated and not _YEARS[0] <= updated.tm_year <= _YEARS[1]:
-        updated = None
+    updated = _utc(dict.get(entry, "updated_parsed"))
     return {
         "id": entry.get("id") or entry.get("link"),
         "title": entry.get("title"),
         "body": full[0] if full else entry.get("summary"),
         "url": entry.get("link"),
-        "published_at": _utc(parsed) if parsed else None,
+        "published_at": published,
         "source": site,
-        "updated_at": _utc(updated).isoformat() if updated else None,
+        "updated_at": updated.isoformat() if updated else None,
     }
 
 
-def _utc(parsed: time.struct_time) -> datetime:
+def _utc(parsed: time.struct_time | None) -> datetime | None:
+    """A parsed date as a moment; None where it could not be parsed, or lies outside the years that are taken."""
+    if parsed is None or not _in_range(parsed.tm_year):
+        return None
     return datetime.fromtimestamp(calendar.timegm(parsed), UTC)
 
 
